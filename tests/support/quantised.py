@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Layer",
+    "Matrices",
     "Written",
     "chosen_by_rule",
     "lowered",
     "run_onnxruntime",
     "run_untuned",
     "write_layer",
+    "write_matrices",
     "written_kernels",
 ]
 
@@ -70,6 +72,58 @@ class Written(msgspec.Struct, frozen=True):
     path: Path
     feeds: dict[str, NDArray[Any]]
     step: float
+
+
+class Matrices(msgspec.Struct, frozen=True):
+    """A product (MatMulInteger) of two inputs of these shapes, signed or not, with zero points: of the second one, one
+    for each column where there are several.  With `given`, zero points are inputs, too.  With `constant`, the second
+    one is no input.
+    """
+
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    signed: tuple[bool, bool] = (False, False)
+    points: tuple[int, ...] = (0, 0)
+    given: bool = False
+    constant: bool = False
+    seed: int = 0
+
+
+def write_matrices(product: Matrices, folder: Path) -> Written:
+    """Write the network to `product.onnx` in the folder, with drawn inputs."""
+    draw, feeds, constants = np.random.default_rng(product.seed), {}, []
+    columns = product.points[1:]
+    for name, shape, signed, points in (
+        ("a", product.left, product.signed[0], product.points[0]),
+        (
+            "b",
+            product.right,
+            product.signed[1],
+            columns[0] if len(columns) == 1 else np.resize(columns, product.right[-1]),
+        ),
+    ):
+        kind = np.int8 if signed else np.uint8
+        limits = np.iinfo(kind)
+        values = draw.integers(limits.min, limits.max + 1, shape).astype(kind)
+        zero = np.asarray(np.asarray(points) + limits.min, kind)
+        if zero.ndim and len(shape) > 2:
+            zero = np.broadcast_to(zero, (*shape[:-2], 1, zero.size))
+        for tensor, is_given in ((name, not (product.constant and name == "b")), (f"{name}_point", product.given)):
+            array = values if tensor == name else zero
+            if is_given:
+                feeds[tensor] = array
+            else:
+                constants.append(numpy_helper.from_array(array, tensor))
+    node = helper.make_node("MatMulInteger", ["a", "b", "a_point", "b_point"], ["y"])
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), values.shape)
+        for name, values in feeds.items()
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT32, None)]
+    graph = helper.make_graph([node], "product", inputs, outputs, constants)
+    path = folder / "product.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
+    return Written(path, feeds, 0.0)
 
 
 def write_layer(layer: Layer, folder: Path) -> Written:

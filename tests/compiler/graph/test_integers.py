@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import compiled_examples
-from tests.support.quantised import Layer, lowered, run_onnxruntime, run_untuned, write_layer, written_kernels
+from tests.support.quantised import (
+    Layer,
+    Matrices,
+    lowered,
+    run_onnxruntime,
+    run_untuned,
+    write_layer,
+    write_matrices,
+    written_kernels,
+)
 
 pytestmark = pytest.mark.tvm
 
@@ -150,6 +159,33 @@ def test_without_products_of_bytes_sums_are_exact_in_float32(layer: Layer) -> No
     written = [text for text in kernels(layer, "core-avx2").split("class Module") if "conv" in text or "matmul" in text]
     assert any("float32" in text for text in written)
     assert not any(re.search(r'(matmul|conv\d?d?\w*) = T.alloc_buffer\([^\n]*"int32"', text) for text in written)
+
+
+MATRICES = (
+    Matrices((5, 70), (70, 33), points=(3, 7)),
+    Matrices((2, 3, 5, 70), (2, 3, 70, 33), (False, True), points=(3, 128)),
+    Matrices((2, 3, 5, 71), (71, 33), (True, False), points=(128, 9), given=True),
+    Matrices((2, 9, 40), (2, 40, 8), (True, True), points=(0, 255, 3, 77), given=True),
+    Matrices((3, 5, 300), (1, 300, 33), points=(3, 9)),
+    Matrices((1, 5, 300), (3, 300, 33), points=(3, 9)),
+    Matrices((2, 5, 300), (2, 300, 17), points=(3, 9), constant=True),
+    Matrices((300,), (300, 17), points=(3, 9), constant=True),
+)
+
+
+@pytest.mark.parametrize("cpu", ["", "core-avx2"])
+@pytest.mark.parametrize("product", MATRICES)
+def test_products_of_computed_integers_are_exact(product: Matrices, cpu: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        written = write_matrices(product, Path(folder))
+        found, expected = run_untuned(written, cpu=cpu), run_onnxruntime(written)
+        texts = written_kernels(lowered(written, cpu or CPU)[0])
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found, expected)
+    in_bytes = not cpu and not product.constant and product.left[:-2] in (product.right[:-2], (2, 3), (3,))
+    assert any("kintune.bytes" in text for text in texts) == in_bytes
+    (multiplied, *_) = [text for text in texts if "matmul" in text]
+    assert in_bytes or re.search(r"matmul\w*\[[^\n]*float32|matmul\w* = T.sblock_alloc_buffer\([^\n\"]*\)", multiplied)
 
 
 def test_a_convolution_is_one_kernel_with_its_borders_and_what_follows() -> None:

@@ -17,7 +17,7 @@ from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from tests.support.examples import compiled_examples
 from tests.support.large import COLUMNS, DEPTH, large_product, sums_of_rows
-from tests.support.quantised import Layer, lowered, write_layer
+from tests.support.quantised import Layer, Matrices, lowered, write_layer, write_matrices
 from tests.support.targets import native_target
 
 pytestmark = pytest.mark.tvm
@@ -30,10 +30,11 @@ VARIANTS = {CPU: "vnni", "alderlake": "vnni256", **ON_ARM}
 MACHINE = Processor(lanes=16, registers=32, threads=2, caches=(32 << 10, 1 << 20, 16 << 20))
 
 
-def workload_of(layer: Layer, cpu: str = CPU) -> tuple[Any, Any]:
+def workload_of(layer: Layer | Matrices, cpu: str = CPU) -> tuple[Any, Any]:
     """The kernel that multiplies bytes, and its target."""
+    write: Any = write_layer if isinstance(layer, Layer) else write_matrices
     with tempfile.TemporaryDirectory() as folder:
-        network, target = lowered(write_layer(layer, Path(folder)), cpu)
+        network, target = lowered(write(layer, Path(folder)), cpu)
     (kernel,) = [each.module for each in network.workloads if "kintune.bytes" in str(each.module.script())]
     return kernel, target
 
@@ -67,7 +68,7 @@ def run(module: Any) -> np.ndarray[Any, Any]:
     return np.asarray(arrays[-1].numpy())
 
 
-def agree(layer: Layer, draw: Any, cpu: str = CPU) -> None:
+def agree(layer: Layer | Matrices, draw: Any, cpu: str = CPU) -> None:
     from kintune.compiler.programs.byte_products import ByteProducts
     from kintune.compiler.space.generator import default_schedule
 
@@ -93,7 +94,7 @@ def layers() -> st.SearchStrategy[Layer]:
 
     return st.builds(
         Layer,
-        form=st.sampled_from(("qdq", "integer")),
+        form=st.sampled_from(("qdq", "integer", "dynamic")),
         channels=st.integers(1, 40),
         filters=st.integers(1, 70),
         height=st.integers(3, 12),
@@ -103,6 +104,7 @@ def layers() -> st.SearchStrategy[Layer]:
         dilations=st.sampled_from(((1, 1), (1, 1), (2, 1), (1, 2))),
         pads=st.sampled_from(((1, 1, 1, 1), (2, 2, 2, 2), (4, 4, 4, 4), (2, 3, 4, 5), (0, 0, 0, 0))),
         points=st.tuples(st.integers(0, 255), st.integers(0, 255)),
+        signed_weights=st.booleans(),
         after=st.sampled_from(("", "relu", "hard", "residual")),
         seed=st.integers(0, 99),
     ).map(whole)
@@ -121,6 +123,22 @@ def test_any_layer_and_decisions(layer: Layer, cpu: str, data: st.DataObject) ->
     agree(layer, lambda count: data.draw(st.integers(0, count - 1)), cpu)
 
 
+@st.composite
+def matrices(draw: Any) -> Matrices:
+    """Products of computed matrices, of which the second ones may be as many as the first ones."""
+    rows, depth, columns = (draw(st.integers(1, 40)) for _ in range(3))
+    batches = draw(st.sampled_from(((), (3,), (2, 2))))
+    right = draw(st.sampled_from((batches, ())))
+    points = draw(st.tuples(st.integers(0, 255), st.integers(0, 255)))
+    return Matrices((*batches, rows, depth), (*right, depth, columns), points=points)
+
+
+@compiled_examples(10, deadline=None, phases=[Phase.generate])
+@given(matrices(), st.sampled_from((CPU, "alderlake")), st.data())
+def test_computed_matrices_and_any_decisions(product: Matrices, cpu: str, data: st.DataObject) -> None:
+    agree(product, lambda count: data.draw(st.integers(0, count - 1)), cpu)
+
+
 @pytest.mark.parametrize("cpu", VARIANTS)
 @pytest.mark.parametrize(
     "layer",
@@ -129,6 +147,8 @@ def test_any_layer_and_decisions(layer: Layer, cpu: str, data: st.DataObject) ->
         Layer(channels=3, filters=32, kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3), height=20, width=22),
         Layer(channels=32, filters=100, kernel=None, height=3, width=5),
         Layer(channels=64, filters=64, height=100, kernel=(3,)),
+        Layer("dynamic", channels=64, filters=64, signed_weights=False, weight_point=178),
+        Matrices((4, 60, 64), (4, 64, 96), points=(128, 9)),
     ],
 )
 def test_the_first_candidates(layer: Layer, cpu: str) -> None:

@@ -28,7 +28,7 @@ __all__ = ["LowerByteProducts"]
 _WITH_EPILOGUE = 4  # TVM's operator pattern kOutEWiseFusable: element-wise operators are fused behind it
 _ALONE = 8  # kOpaque: nothing is fused with it
 _SUMS = "int32"
-_BYTES = "uint8"
+_BYTES, _SIGNED = "uint8", "int8"
 _LEAST, _MOST = -128, 127
 _WRITTEN_OUT = 32  # weights of a window whose sum is one expression
 _MOVES = ("relax.permute_dims", "relax.reshape")
@@ -79,7 +79,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
             return None if inner is None else self._moved(inner, value)
         if operator_of(value) != "relax.astype":
             return None
-        if (str(value.args[0].ty.dtype), str(value.ty.dtype)) != (_BYTES, _SUMS):
+        if str(value.args[0].ty.dtype) not in (_BYTES, _SIGNED) or str(value.ty.dtype) != _SUMS:
             return None
         shape = static_shape(value.args[0])
         if shape is None:
@@ -135,7 +135,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         layouts = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout))
         if data is None or weights is None or str(call.ty.dtype) != _SUMS or layouts != ("NHWC", "HWIO", "NHWC"):
             return None
-        if int(a.groups) > 1:
+        if int(a.groups) > 1 or not _is_unsigned(data):
             return None
         if any(map(int, a.padding)) or data.widths[0] != (0, 0) or data.widths[3] != (0, 0):
             return None
@@ -175,17 +175,32 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
     def _matmul(self, call: relax.Call) -> relax.Expr | None:
         weights = self._bindings.constant(call.args[1])
         data = self._data(call.args[0])
-        if data is None or weights is None or weights.ndim != 2 or any(map(any, data.widths)):
+        if data is None or any(map(any, data.widths)) or str(call.ty.dtype) != _SUMS or not _is_unsigned(data):
             return None
-        stored = _as_bytes(weights)
-        if stored is None or str(call.ty.dtype) != _SUMS:
+        if weights is None:
+            return self._matmul_of_computed(data, self._data(call.args[1]))
+        stored = _as_bytes(weights) if weights.ndim == 2 else None
+        return None if stored is None else self._call(_multiplied, [data.bytes], stored, "matmul")
+
+    def _matmul_of_computed(self, data: _Data, weights: _Data | None) -> relax.Expr | None:
+        """The product with computed matrices of signed bytes: one, or one for each of the data's."""
+        if weights is None or any(map(any, weights.widths)) or _is_unsigned(weights):
             return None
-        return self._call(_multiplied, [data.bytes], stored, "matmul")
+        shapes = [static_shape(each.bytes) or () for each in (data, weights)]
+        if len(shapes[1]) != 2 and shapes[0][:-2] != shapes[1][:-2]:
+            return None
+        attributes = {"op_pattern": _WITH_EPILOGUE}
+        operands, name = [data.bytes, weights.bytes], "matmul"
+        return self.builder_.call_te(_multiplied, *operands, primfunc_name_hint=name, primfunc_attrs=attributes)
 
     def _call(self, compute: Any, operands: Sequence[relax.Expr], weights: Numbers, name: str) -> relax.Expr:
         constant = relax.const(np.ascontiguousarray(weights), weights.dtype.name)
         attributes = {"op_pattern": _WITH_EPILOGUE}
         return self.builder_.call_te(compute, *operands, constant, primfunc_name_hint=name, primfunc_attrs=attributes)
+
+
+def _is_unsigned(data: _Data) -> bool:
+    return str(data.bytes.ty.dtype) == _BYTES
 
 
 def _as_bytes(weights: Numbers) -> Numbers | None:
@@ -261,14 +276,16 @@ def _place(x: te.Tensor, product: ByteProduct, point: Any, at: Sequence[Any]) ->
 
 
 def _multiplied(x: te.Tensor, w: te.Tensor) -> te.Tensor:
-    k = te.reduce_axis((_long(0), w.shape[0]), "k")
+    batched = len(w.shape) > 2
+    k = te.reduce_axis((_long(0), w.shape[-2]), "k")
 
     def element(*at: Any) -> Any:
-        place = (*at[:-1], k)
-        return te.sum(x[place].astype("int32") * w[k, at[-1]].astype("int32"), axis=k)
+        before = at[:-2] if batched else ()
+        left, right = (*at[:-1], k), (*before, k, at[-1])
+        return te.sum(x[left].astype("int32") * w[right].astype("int32"), axis=k)
 
-    shape: Sequence[Any] = [*x.shape[:-1], w.shape[1]]
-    return te.compute(shape, element, name="matmul_bytes", attrs={ANNOTATION: ByteProduct().text})
+    shape: Sequence[Any] = [*x.shape[:-1], w.shape[-1]]
+    return te.compute(shape, element, name="matmul_bytes", attrs={ANNOTATION: ByteProduct(batched=batched).text})
 
 
 def _long(extent: Any) -> tirx.IntImm:

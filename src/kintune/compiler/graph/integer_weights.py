@@ -9,13 +9,15 @@ import numpy as np
 
 from kintune.compiler.graph.quantised_operands import Numbers
 
-__all__ = ["LARGEST_BYTE", "SignedWeights", "exact_digits", "inside_of", "shaped", "signed_weights"]
+__all__ = ["EXACT", "LARGEST_BYTE", "SignedWeights", "exact_digits", "inside_of", "shaped", "signed_weights"]
 
 LARGEST_BYTE = 255
 """The largest size of a byte, and of a byte less a zero point of its type."""
 
+EXACT = 1 << 24
+"""All whole numbers up to this one are exact in float32."""
+
 _LEAST, _MOST = -128, 127
-_EXACT = 1 << 24  # all whole numbers up to this one are exact in float32
 _DIGITS = (4, 3, 2)  # bits
 
 
@@ -65,7 +67,7 @@ def exact_digits(weights: Numbers, axes: tuple[int, ...]) -> list[tuple[int, Num
 
 
 def _is_exact(weights: Numbers, axes: tuple[int, ...]) -> bool:
-    return LARGEST_BYTE * int(np.abs(weights.astype(np.int64)).sum(axes).max(initial=0)) < _EXACT
+    return LARGEST_BYTE * int(np.abs(weights.astype(np.int64)).sum(axes).max(initial=0)) < EXACT
 
 
 def shaped(values: Numbers, axis: int, rank: int) -> Numbers:

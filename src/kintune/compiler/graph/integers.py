@@ -20,6 +20,7 @@ rounded half to even, as in other runtimes, and clipped to the type.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.integer_weights import (
+    EXACT,
     LARGEST_BYTE,
     SignedWeights,
     exact_digits,
@@ -44,8 +46,14 @@ from kintune.compiler.programs.byte_products import byte_instruction
 
 __all__ = ["UseIntegers", "multiplies_bytes"]
 
-_CONVOLUTIONS = {"relax.nn.conv1d": ("NCW", "OIW"), "relax.nn.conv2d": ("NCHW", "OIHW")}
+_CONVOLUTIONS = {
+    "relax.nn.conv1d": ("NCW", "OIW"),
+    "relax.nn.conv2d": ("NCHW", "OIHW"),
+    "relax.nn.conv3d": ("NCDHW", "OIDHW"),
+}
+_IMAGES = ("relax.nn.conv1d", "relax.nn.conv2d")  # of bytes
 _LARGEST_SUM = 1 << 31
+_DIGIT = 16  # digits of computed weights lie between its halves
 _SHIFT = 128
 _ELEMENTWISE = frozenset(f"relax.{name}" for name in (*UNARY, *BROADCAST))
 
@@ -119,6 +127,8 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
 
     def _product(self, variable: relax.Var, call: relax.Call) -> relax.Expr | None:
         tensor, weights = self._bindings.tensor(call.args[0]), self._bindings.weights(call.args[1])
+        if tensor is not None and weights is None and str(call.ty.dtype) == "int32":
+            return self._product_of_computed(call, tensor, self._bindings.tensor(call.args[1]))
         if tensor is None or weights is None or (tensor.scale is None) != (weights.scale is None):
             return None
         if str(call.ty.dtype) != ("int32" if tensor.scale is None else "float32"):
@@ -150,10 +160,13 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
 
     def _matmul(self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights) -> _Sums | None:
         integers, rank = weights.integers, int(call.ty.ndim)
-        if integers.ndim != 2 or not _is_of_channels(weights, 1) or int(call.args[0].ty.ndim) < 2:
+        if not _differs_along(tensor.point, -2):
             return None
-        if not self._bytes:
+        is_plain = integers.ndim == 2 and int(call.args[0].ty.ndim) >= 2
+        if not self._bytes or (tensor.scale is None and not is_plain):
             return self._in_float32(call, tensor, weights, rank - 1)
+        if not is_plain or not _is_of_channels(weights, 1):
+            return None
         stored = signed_weights(integers, 1)
         if stored is None or not _holds(stored, (0,), weights):
             return None
@@ -167,6 +180,38 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
 
         return _Sums(sums, self._terms(point, weights, stored, under, rank - 1, rank), rank - 1, rank)
 
+    def _product_of_computed(
+        self, call: relax.Call, left: QuantisedTensor, right: QuantisedTensor | None
+    ) -> relax.Expr | None:
+        """The product of two computed tensors of integers: a zero point of the second one is a scalar or of columns."""
+        shapes = [static_shape(each) or () for each in call.args]
+        if right is None or operator_of(call) != "relax.matmul" or min(map(len, shapes)) < 2:
+            return None
+        if not _differs_along(left.point, -2) or not _differs_along(right.point, -1):
+            return None
+        depth, batches = shapes[0][-1], [shape[:-2] for shape in shapes]
+        is_one = math.prod(batches[1]) == 1
+        if not self._bytes or not (batches[0] == batches[1] or is_one):
+            return self._computed_in_float32(left, right, depth)
+        if 4 * LARGEST_BYTE**2 * depth >= _LARGEST_SUM:
+            return None
+        (data, zero), (weights, offset) = self._unsigned(left), self._signed(right)
+        if is_one and batches[1]:
+            weights = self._emit(relax.op.reshape(weights, shapes[1][-2:]))
+        wide, signed = (self._emit(relax.op.astype(each, "int32")) for each in (data, weights))
+        result = self._emit(relax.op.matmul(wide, signed, out_dtype="int32"))
+        point, moved = _number(zero), _number(offset)
+        if point is not None:
+            totals = self._emit(relax.op.sum(signed, -2, keepdims=True))
+            if moved is not None:
+                taken = self._emit(relax.op.multiply(moved, relax.const(depth, "int32")))
+                totals = self._emit(relax.op.subtract(totals, taken))
+            result = self._emit(relax.op.subtract(result, self._emit(relax.op.multiply(totals, point))))
+        if moved is not None:
+            under = self._emit(relax.op.sum(wide, -1, keepdims=True))
+            result = self._emit(relax.op.subtract(result, self._emit(relax.op.multiply(under, moved))))
+        return result
+
     def _convolution(self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights) -> _Sums | None:
         a, integers = call.attrs, weights.integers
         layouts = _CONVOLUTIONS[operator_of(call)]
@@ -174,7 +219,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
             return None
         if not _is_of_channels(weights, 0) or not (isinstance(tensor.point, int) or _is_scalar(tensor.point)):
             return None
-        if int(a.groups) > 1 or not self._bytes:
+        if int(a.groups) > 1 or not self._bytes or operator_of(call) not in _IMAGES:
             return self._in_float32(call, tensor, weights, 1)
         stored, summed = signed_weights(integers, 0), tuple(range(1, integers.ndim))
         if stored is None or not _holds(stored, summed, weights):
@@ -222,7 +267,8 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
     ) -> _Sums | None:
         """The exact sums in float32, or of several such sums, of data from which its zero point is subtracted first."""
         is_product = operator_of(call) == "relax.matmul"
-        summed = (0,) if is_product else tuple(range(1, weights.integers.ndim))
+        rank = weights.integers.ndim
+        summed = (max(rank - 2, 0),) if is_product else tuple(range(1, rank))
         digits = None if weights.point is not None else exact_digits(weights.integers, summed)
         if digits is None:
             return None
@@ -256,6 +302,47 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
             return self._emit(relax.op.astype(moved, "uint8")), point + _SHIFT
         more = self._emit(relax.op.add(point, relax.const(_SHIFT, "int32")))
         return self._emit(relax.op.astype(moved, "uint8")), more
+
+    def _signed(self, tensor: QuantisedTensor) -> tuple[relax.Expr, Any]:
+        """The integers as int8, and their zero point: a number, or an expression of int32."""
+        integers = self.visit_expr(tensor.integers)
+        point = tensor.point if isinstance(tensor.point, int) else self._wide(tensor.point)
+        if tensor.dtype == "int8":
+            return integers, point
+        wide = self._emit(relax.op.astype(integers, "int16"))
+        moved = self._emit(relax.op.subtract(wide, relax.const(_SHIFT, "int16")))
+        signed = self._emit(relax.op.astype(moved, "int8"))
+        if isinstance(point, int):
+            return signed, point - _SHIFT
+        return signed, self._emit(relax.op.subtract(point, relax.const(_SHIFT, "int32")))
+
+    def _centred(self, tensor: QuantisedTensor) -> relax.Expr:
+        """The integers less their zero point, as int32."""
+        wide = self._emit(relax.op.astype(self.visit_expr(tensor.integers), "int32"))
+        point = _number(tensor.point if isinstance(tensor.point, int) else self._wide(tensor.point))
+        return wide if point is None else self._emit(relax.op.subtract(wide, point))
+
+    def _computed_in_float32(self, left: QuantisedTensor, right: QuantisedTensor, depth: int) -> relax.Expr | None:
+        """The exact product of two computed matrices in float32: of the second one, or of its two digits."""
+        largest = LARGEST_BYTE if LARGEST_BYTE**2 * depth < EXACT else _DIGIT
+        if LARGEST_BYTE * largest * depth >= EXACT:
+            return None
+        data, weights = (self._centred(each) for each in (left, right))
+        parts = [(1, weights)]
+        if largest == _DIGIT:
+            half, ones = relax.const(_DIGIT // 2, "int32"), relax.const(_DIGIT - 1, "int32")
+            moved = self._emit(relax.op.add(weights, half))
+            low = self._emit(relax.op.subtract(self._emit(relax.op.bitwise_and(moved, ones)), half))
+            high = self._emit(relax.op.subtract(weights, low))
+            parts = [(1, low), (_DIGIT, self._emit(relax.op.floor_divide(high, relax.const(_DIGIT, "int32"))))]
+        found, real = None, self._emit(relax.op.astype(data, "float32"))
+        for factor, part in parts:
+            each = self._emit(relax.op.matmul(real, self._emit(relax.op.astype(part, "float32"))))
+            each = self._emit(relax.op.astype(each, "int32"))
+            if factor > 1:
+                each = self._emit(relax.op.multiply(each, relax.const(factor, "int32")))
+            found = each if found is None else self._emit(relax.op.add(found, each))
+        return found
 
     def _wide(self, point: relax.Expr) -> relax.Expr:
         """A zero point that is computed, as int32."""
@@ -365,6 +452,18 @@ def _holds(stored: SignedWeights, axes: tuple[int, ...], weights: QuantisedWeigh
 def _whole(values: Any, axis: int, rank: int) -> relax.Expr:
     """A constant of int32: a scalar, or one value for each element of `axis`."""
     return relax.const(shaped(np.asarray(values), axis, rank).astype(np.int32), "int32")
+
+
+def _number(point: int | relax.Expr) -> relax.Expr | None:
+    """A zero point as an expression of int32; None for 0."""
+    return (relax.const(point, "int32") if point else None) if isinstance(point, int) else point
+
+
+def _differs_along(point: int | relax.Expr, axis: int) -> bool:
+    """Whether a zero point of matrices is a scalar, or differs along this axis, -1 or -2, and those before."""
+    shape = () if isinstance(point, int) else static_shape(point)
+    other = -3 - axis
+    return shape is not None and (not shape or (axis == -1 and len(shape) == 1) or shape[other:][:1] == (1,))
 
 
 def _is_scalar(expression: relax.Expr) -> bool:

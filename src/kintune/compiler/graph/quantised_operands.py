@@ -9,7 +9,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.compiler.graph.rewriting import operator_of, static_shape, value_of, variables_in
+from kintune.compiler.graph.rewriting import operator_of, value_of, variables_in
 
 __all__ = ["BYTES", "Bindings", "Numbers", "QuantisedTensor", "QuantisedWeights"]
 
@@ -22,8 +22,8 @@ Numbers: TypeAlias = "NDArray[Any]"
 class QuantisedTensor(NamedTuple):
     """A tensor that is `(integers - point) * scale`; without a scale it is `integers - point`, of int32.
 
-    `point` is a number, or an expression of int32: a scalar, or one value for each row of a matrix.  `scale` is a
-    number, or a scalar expression of float32.
+    `point` is a number, or an expression of integers, which may be a scalar.  `scale` is a number, or a scalar
+    expression of float32.
     """
 
     integers: relax.Expr
@@ -99,7 +99,7 @@ class Bindings:
             if whole is None or whole.scale is not None or whole.point != 0:
                 return None
             if point is None:
-                return whole._replace(point=value.args[1]) if _is_of_rows(value.args[1]) else None
+                return whole._replace(point=value.args[1])
             return whole._replace(point=int(point))
         return None
 
@@ -173,12 +173,6 @@ class Bindings:
         shaped = [_along(each, int(value.attrs.axis), integers.ndim) for each in (scale, point)]
         whole = integers.astype(np.int64) - shaped[1].astype(np.int64)
         return np.asarray(whole.astype(np.float32) * shaped[0])
-
-
-def _is_of_rows(point: relax.Expr) -> bool:
-    """Whether a zero point is a scalar, or one value for each row of a matrix."""
-    shape = static_shape(point)
-    return shape is not None and (not shape or shape[-1] == 1)
 
 
 def _along(values: Numbers, axis: int, rank: int) -> Numbers:

@@ -7,6 +7,7 @@ filters beyond the last repeat the last one, and are not stored.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import tvm
@@ -52,7 +53,8 @@ def write_bytes(
     packed, packing = packed_weights(w, b.panel)
     data, copying = brought_in(w)
     statements = [packing, *([] if copying is None else [copying]), _computing(w, b, epilogue, data, packed)]
-    return with_body(module, statements, [packed, *([] if copying is None else [data])], {w.position}, epilogue)
+    packs = set() if w.position is None else {w.position}
+    return with_body(module, statements, [packed, *([] if copying is None else [data])], packs, epilogue)
 
 
 def _offset(w: ByteWorkload, row: Any) -> Any:
@@ -81,22 +83,23 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
     first_byte = tirx.address_of(data[tuple(index(0) for _ in data.shape)])
     exact = w.rows == b.blocks * groups * b.rows
 
-    def tile(row: Any, o: Any) -> Any:
-        """The sums of some rows from `row` on with one panel, and what follows."""
+    def tile(batch: Any, row: Any, o: Any) -> Any:
+        """The sums of some rows of a batch from `row` on with one panel, and what follows."""
+        above, before = batch * index(w.rows), batch * index(w.panels(panel))
         last = index(w.rows - 1)
         rows = [row + index(r) if exact else tirx.min(row + index(r), last) for r in range(b.rows)]
         call = tirx.call_extern(
             "int32",
             name,
             first_byte,
-            *(byte_offset(_offset(w, each)) for each in rows),
-            tirx.address_of(packed[o, index(0), index(0), index(0)]),
+            *(byte_offset(_offset(w, above + each)) for each in rows),
+            tirx.address_of(packed[before + o, index(0), index(0), index(0)]),
             tirx.address_of(sums[index(0)]),
             tirx.address_of(sums[index(b.rows * panel - 1)]),
         )
 
         def stored(r: Any) -> Any:
-            lead = unravelled(row + r, w.lead)
+            lead = unravelled(above + row + r, w.lead)
 
             def element(v: Any, lane: Any) -> Any:
                 return sums[r * index(panel) + v * index(lanes) + lane]
@@ -107,11 +110,14 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
 
         return sequence([tirx.Evaluate(call), loop("r", b.rows, stored)])
 
-    def body(block: Any, part: Any) -> Any:
+    def body(task: Any, part: Any) -> Any:
+        batch, block = (tirx.floordiv(task, index(b.blocks)), tirx.floormod(task, index(b.blocks)))
+        if not w.batches:
+            batch, block = index(0), task
         first = block * index(groups * b.rows)
 
         def at(q: Any, o: Any) -> Any:
-            return tile(first + q * index(b.rows), part * index(own) + o)
+            return tile(batch, first + q * index(b.rows), part * index(own) + o)
 
         if b.panels_first:
             inner = loop("o", own, lambda o: loop("q", groups, lambda q: at(q, o)))
@@ -121,4 +127,5 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
 
     target = w.result if epilogue is None else epilogue.target
     operands = [] if epilogue is None else epilogue.operands
-    return tasks_over(w.name, b.blocks, b.parts, body, [data, packed, *operands], [target], [sums])
+    blocks = math.prod(w.batches) * b.blocks
+    return tasks_over(w.name, blocks, b.parts, body, [data, packed, *operands], [target], [sums])

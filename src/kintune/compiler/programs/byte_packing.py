@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,11 @@ __all__ = ["brought_in", "line_copier", "packed_weights"]
 
 
 def packed_weights(w: ByteWorkload, panel: int) -> tuple[Any, Any]:
-    """The buffer of the weights in panels of so many columns, and the statement that packs them, once."""
-    packed = buffer("packed", (w.panels(panel), w.steps, panel, STEP), "int8", "global")
+    """The buffer of the weights in panels of so many columns, and the statement that packs them.
+
+    Those of the batches follow one another.  Weights that are not computed are packed once.
+    """
+    packed = buffer("packed", (math.prod(w.batches) * w.panels(panel), w.steps, panel, STEP), "int8", "global")
     return packed, _packing(w, packed, panel)
 
 
@@ -37,22 +41,26 @@ def _packing(w: ByteWorkload, packed: Any, panel: int) -> Any:
     The data is zero in such channels, and the sums of such filters are not stored.
     """
     quads, columns = w.depth // STEP, w.taps[1]
+    panels = index(w.panels(panel))
 
     def body(o: Any, q: Any, f: Any, e: Any) -> Any:
         channel = tirx.floormod(q, index(quads)) * index(STEP) + e
         tap = tirx.floordiv(q, index(quads))
         if w.depth != w.channels:
             channel = tirx.min(channel, index(w.channels - 1))
-        column = o * index(panel) + f
+        batch = unravelled(tirx.floordiv(o, panels), w.batches)
+        column = (tirx.floormod(o, panels) if w.batches else o) * index(panel) + f
         if w.filters % panel:
             column = tirx.min(column, index(w.filters - 1))
-        at = [channel, column]
+        at = [*batch, channel, column]
         if w.product.convolves:
             at = [tirx.floordiv(tap, index(columns)), tirx.floormod(tap, index(columns)), *at]
         return tirx.BufferStore(packed, w.weights[tuple(at)], [o, q, f, e])
 
     loops = [(name, int(extent)) for name, extent in zip("oqfe", packed.shape, strict=True)]
-    return block_over("packed_bytes", loops, body, [w.weights], [packed], parallel=False, annotations={PACKS: True})
+    annotations = {PACKS: True} if w.position is not None else None
+    parallel = w.position is None
+    return block_over("packed_bytes", loops, body, [w.weights], [packed], parallel=parallel, annotations=annotations)
 
 
 def _copying(w: ByteWorkload, target: Any) -> Any:

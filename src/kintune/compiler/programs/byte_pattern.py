@@ -20,9 +20,10 @@ ANNOTATION = "kintune.bytes"
 class ByteProduct(msgspec.Struct, frozen=True):
     """Sums of products of bytes (uint8) with weights (int8), in int32.
 
-    A product has data [..., k] and weights [k, f].  A convolution has data [n, h, w, c] and weights [i, j, c, f]; it
-    has `strides` and `dilations` by rows and columns, and `point` stands around the data: `pads` rows above, columns to
-    the left, rows below and columns to the right.  A point of None is read from a tensor of one element.
+    A product has data [..., k] and weights [k, f] or, `batched`, [..., k, f] with the data's first axes.  A convolution
+    has data [n, h, w, c] and weights [i, j, c, f]; it has `strides` and `dilations` by rows and columns, and `point`
+    stands around the data: `pads` rows above, columns to the left, rows below and columns to the right.  A point of
+    None is read from a tensor of one element.
     """
 
     convolves: bool = False
@@ -30,6 +31,7 @@ class ByteProduct(msgspec.Struct, frozen=True):
     dilations: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     point: int | None = 0
+    batched: bool = False
 
     @property
     def text(self) -> str:

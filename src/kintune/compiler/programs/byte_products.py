@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -100,7 +101,8 @@ def _instruction(variant: str) -> ByteInstruction:
 
 class _Sizes(NamedTuple):
     """Numbers of a workload: `rows` of the result, `filters`, and the `steps` of a sum, of which `segment` lie side by
-    side; the `depth` of the data, and `taps`, the rows of the weights.  `instruction` adds the products.
+    side; the `depth` of the data, and `taps`, the rows of the weights.  `instruction` adds the products.  There are
+    `batches` of rows with weights of their own.
     """
 
     rows: int
@@ -110,6 +112,7 @@ class _Sizes(NamedTuple):
     depth: int
     taps: int
     instruction: ByteInstruction
+    batches: int = 1
 
     def panels(self, vectors: int) -> int:
         """How many panels of so many vectors the filters fill."""
@@ -119,7 +122,7 @@ class _Sizes(NamedTuple):
 def _sizes(w: ByteWorkload, instruction: ByteInstruction) -> _Sizes:
     together = w.taps[1] == 1 or w.product.dilations[1] == 1
     segment = w.depth // STEP * (w.taps[1] if together else 1)
-    return _Sizes(w.rows, w.filters, w.steps, segment, w.depth, w.taps[0], instruction)
+    return _Sizes(w.rows, w.filters, w.steps, segment, w.depth, w.taps[0], instruction, math.prod(w.batches))
 
 
 def _choices(w: _Sizes) -> ChoiceLists:
@@ -167,5 +170,5 @@ def _cycles(w: _Sizes, b: Blocking, machine: Processor) -> float:
     loop = 1.0 + 0.1 / b.unroll
     tile = w.steps * step * loop + follows + _START
     again = own * data / _OWN_BYTES if b.panels_first and data > nearest else 0.0
-    tasks = -(-b.blocks * b.parts // machine.threads)
+    tasks = -(-w.batches * b.blocks * b.parts // machine.threads)
     return tasks * (groups * own * tile + again)

@@ -57,7 +57,8 @@ def write_byte_tiles(
     data, copying = (w.data, None) if b.copies else brought_in(w)
     computing = _Tiles(w, form, b, epilogue, data, packed).tasks()
     statements = [packing, *([] if copying is None else [copying]), computing]
-    return with_body(module, statements, [packed, *([] if copying is None else [data])], {w.position}, epilogue)
+    packs = set() if w.position is None else {w.position}
+    return with_body(module, statements, [packed, *([] if copying is None else [data])], packs, epilogue)
 
 
 class _Tiles:

@@ -67,6 +67,8 @@ class ByteTiles:
         if found is None:
             return ()
         workload = found[1]
+        if workload.batches:
+            return ()
         return (AMX,) if workload.rows >= _LEAST_ROWS and workload.runs.size >= _LEAST_STEPS * STEP else ()
 
     def instructions(self, variant: str) -> tuple[str, ...]:

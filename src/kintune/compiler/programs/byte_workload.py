@@ -35,7 +35,8 @@ class Runs(NamedTuple):
 
 
 class ByteWorkload(NamedTuple):
-    """Sums of products of `data` and `weights` in `result`; `position` is the weights' among the parameters.
+    """Sums of products of `data` and `weights` in `result`; `position` is the weights' among the parameters, None where
+    they are computed.
 
     `nests` are all blocks of the function; `replaced` the positions among them of the sums and of what writes the
     borders of the data.  Channels are filled up to a multiple of `unit`.  `around` is the tensor of one element that
@@ -48,7 +49,7 @@ class ByteWorkload(NamedTuple):
     data: Any
     weights: Any
     result: Any
-    position: int
+    position: int | None
     unit: int = STEP
     around: Any = None
 
@@ -63,9 +64,14 @@ class ByteWorkload(NamedTuple):
         return tuple(int(extent) for extent in self.result.shape[:-1])
 
     @property
+    def batches(self) -> tuple[int, ...]:
+        """The extents of the axes along which weights differ."""
+        return self.lead[:-1] if self.product.batched else ()
+
+    @property
     def rows(self) -> int:
-        """The rows of the result, one for each place."""
-        return math.prod(self.lead)
+        """The rows of the result that have the same weights, one for each place."""
+        return math.prod(self.lead[len(self.batches) :])
 
     @property
     def filters(self) -> int:
@@ -97,7 +103,7 @@ class ByteWorkload(NamedTuple):
     def image(self) -> tuple[int, int, int]:
         """The extents of the data with its borders: images, rows and columns; a product has one column a row."""
         if not self.product.convolves:
-            return 1, self.rows, 1
+            return 1, math.prod(self.lead), 1
         n, height, width, _ = (int(extent) for extent in self.data.shape)
         top, left, bottom, right = self.product.pads
         return n, height + top + bottom, width + left + right
@@ -149,7 +155,7 @@ def find_bytes(module: tvm.IRModule) -> ByteWorkload | None:
     sources = {str(load.source.dtype): load.source for load in loads_in(block.body)}
     data, weights = sources.get(_BYTES), sources.get(_WEIGHTS)
     position = next((i for i in weight_positions(function) if function.params[i].same_as(weights)), None)
-    if data is None or position is None:
+    if data is None or not any(parameter.same_as(weights) for parameter in function.params):
         return None
     if sum(len(loads_in(nest.block.body, weights)) for nest in nests) != 1:
         return None
