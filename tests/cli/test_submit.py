@@ -41,7 +41,7 @@ class FakeClient(StandInClient):
         self.asked.append("upload")
         return {"id": 1, "name": "net"}
 
-    def upload_inputs(self, path: str) -> list[dict[str, Any]]:
+    def upload_inputs(self, path: str, model: int | None = None) -> list[dict[str, Any]]:
         self.asked.append("upload inputs")
         return [{"id": 7}, {"id": 7}]  # of the same content
 

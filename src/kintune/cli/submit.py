@@ -152,7 +152,7 @@ def command(
         stored = client.upload(model)
         for name, (path, _) in sets.items():
             if path is not None:  # files with the same content are one upload
-                wanted[name] = list(dict.fromkeys(one["id"] for one in client.upload_inputs(path)))
+                wanted[name] = list(dict.fromkeys(one["id"] for one in client.upload_inputs(path, stored["id"])))
         job = client.submit(stored["id"], **wanted)
         echo(job["id"], json_target)
         try:

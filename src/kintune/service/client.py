@@ -107,17 +107,18 @@ class Client:
             raise InputError(f"{path}: {model['findings']['problem']}")
         return model
 
-    def upload_inputs(self, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    def upload_inputs(self, path: str | os.PathLike[str], model: int | None = None) -> list[dict[str, Any]]:
         """Uploads an `.npz` file with a set of inputs, or those in a directory; returns them: `id`, `arrays` and more.
 
         Their ids are for `calibrate` or `inputs` of a job.  Files that the user has there already are not sent again.
+        Where the id of a `model` is given, what it does not take is refused, and not kept.
 
         Raises:
-            InputError: a file cannot be read, or the service finds that it holds no inputs.
+            InputError: a file cannot be read, or the service finds that it holds no inputs, or none of the model.
             ServiceError: the service does not answer, or fails.
         """
         files = readable_files(path, ".npz", "the inputs")
-        return [self._upload("/api/v1/inputs", file.name, file) for file in files]
+        return [self._upload("/api/v1/inputs", file.name, file, model) for file in files]
 
     def submit(self, model: int, **wanted: Any) -> dict[str, Any]:
         """Submits a job for an uploaded model; returns the job.
@@ -328,11 +329,11 @@ class Client:
             raise JobFailed(f"job {job} is {last.get('state')}: {last.get('reason') or 'no reason is known'}")
         return last
 
-    def _upload(self, path: str, name: str, file: Path) -> Any:
+    def _upload(self, path: str, name: str, file: Path, model: int | None = None) -> Any:
         """Uploads a file, without sending it if the user has it there; returns what the service says of it."""
         with file.open("rb") as opened:
             digest = sha256_of(opened).hex()
-        named = {"name": name}
+        named: dict[str, str | int] = {"name": name} if model is None else {"name": name, "model": model}
         known = self._connection.ask(
             "PUT", f"{path}/sha256/{digest}", none_for=_NOT_THERE, params=named, timeout=PATIENT
         )

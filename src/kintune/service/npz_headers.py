@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 import zlib
 from pathlib import Path
@@ -67,6 +68,8 @@ def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Input:
         ValueError: it is none, holds objects, or its header is too long.
     """
     name = member.filename.removesuffix(".npy")
+    if ".." in name.split("/") or "\\" in name or not name.isprintable():
+        raise ValueError(f"{name!r} is the name of no array")
     if member.compress_type not in _COMPRESSIONS:
         raise ValueError(f"{name} is compressed in a way that numpy does not use")
     with archive.open(member) as file:
@@ -75,8 +78,11 @@ def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Input:
         version = npy.read_magic(beginning)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read(beginning)
+        held = member.file_size - beginning.tell()
     except Exception as error:  # numpy lets through what Python's parser raises
         raise ValueError(f"{name} has no header of an array") from error
     if dtype.hasobject or len(shape) > _MOST_DIMENSIONS or not all(0 <= extent < _LARGEST for extent in shape):
         raise ValueError(f"{name} holds objects, or its shape is not possible")
+    if math.prod(shape) * dtype.itemsize != held:
+        raise ValueError(f"{name} holds {held} bytes, which its shape and type do not have")
     return Input(name[:256], tuple(map(int, shape)), str(dtype))

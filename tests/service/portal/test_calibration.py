@@ -9,29 +9,11 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from kintune.service.client import Client
-from kintune.service.model_store import Input
-from kintune.service.portal.calibration import describe_sets, misfit
+from kintune.service.portal.calibration import describe_sets
 from kintune.testing.serving import Serving
 from tests.service.portal.test_new_job import hand_in
 from tests.support.browsing import choose, click, picture, prefer, violations, wait_for, widen
 from tests.support.quantisable import write_inputs, write_network
-
-INPUTS = (Input("x", (None, 3, 16, 16), "float32", ("batch", "", "", "")), Input("n", (), "int64"))
-
-
-@pytest.mark.parametrize(
-    ("arrays", "problem"),
-    [
-        ((Input("x", (8, 3, 16, 16), "float32"),), None),
-        ((Input("x", (8, 3, 16, 16), "float32"), Input("n", (), "int64")), None),
-        ((Input("pixels", (3,), "float32"),), "it has pixels, and the model takes x, n"),
-        ((), "it has nothing, and the model takes x, n"),
-        ((Input("x", (3, 16, 16), "float32"),), "its x is 3 x 16 x 16, and the model takes batch x 3 x 16 x 16"),
-        ((Input("x", (1, 4, 16, 16), "float32"),), "its x is 1 x 4 x 16 x 16, and the model takes batch x 3 x 16 x 16"),
-    ],
-)
-def test_arrays_that_the_model_does_not_take_are_told_at_once(arrays: tuple[Input, ...], problem: str | None) -> None:
-    assert misfit(arrays, INPUTS) == problem
 
 
 def test_files_are_named_as_far_as_they_are_few() -> None:

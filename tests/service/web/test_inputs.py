@@ -44,6 +44,60 @@ def test_a_set_of_inputs_is_answered_with_what_it_holds(anna: TestClient) -> Non
     ]
 
 
+def test_what_a_model_does_not_take_is_refused_when_it_is_sent_and_when_it_is_used(anna: TestClient) -> None:
+    model = upload(anna)  # of x: float32 of [batch, 4]
+    wrong, fine = npz(pixels=np.zeros(3, np.float32)), npz(x=np.zeros((2, 4), np.float32))
+    said = "it has pixels, and the model takes x"
+    for sent in range(2):
+        answer = anna.post("/api/v1/inputs", content=wrong, params={"name": "wrong.npz", "model": model})
+        assert (answer.status_code, answer.json()["error"]) == (422, f"wrong.npz: {said}"), sent
+    assert anna.get("/api/v1/inputs").json()["inputs"] == []
+    digest = hashlib.sha256(wrong).hexdigest()
+    kept = hand_in(anna, wrong, "wrong.npz")
+    again = anna.put(f"/api/v1/inputs/sha256/{digest}", params={"name": "wrong.npz", "model": model})
+    assert (again.status_code, again.json()["error"]) == (422, f"wrong.npz: {said}")
+    job = {"model": model, "wanted": {"inputs": [kept]}}
+    refused = anna.post("/api/v1/jobs", json=job)
+    assert (refused.status_code, refused.json()["error"]) == (422, f"the set of inputs {kept} (wrong): {said}")
+    answer = anna.post("/api/v1/inputs", content=fine, params={"model": model})
+    assert answer.status_code == 201
+    job = {"model": model, "wanted": {"inputs": [answer.json()["id"]], "shapes": {"x": [2, 4]}}}
+    assert anna.post("/api/v1/jobs", json=job).status_code == 201
+    assert anna.post("/api/v1/inputs", content=fine, params={"model": 10**6}).status_code == 404
+
+
+def test_arrays_count_unpacked_in_what_a_job_may_use(client: Callable[..., TestClient]) -> None:
+    small = client("small", quota=Quota(upload_mb=1))
+    model, sets = upload(small), list[int]()
+    for name in ("one", "two"):
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, x=np.full((40_000, 4), len(name) + len(sets), np.float32))
+        sets.append(hand_in(small, buffer.getvalue(), name))
+    answer = small.post("/api/v1/jobs", json={"model": model, "wanted": {"inputs": sets}})
+    assert answer.status_code == 422
+    assert "take 1 MB, and you may use 1 MB" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/../x", "x\\y", "x\n"])
+def test_members_with_names_of_no_array_are_refused(anna: TestClient, name: str) -> None:
+    array = io.BytesIO()
+    np.save(array, np.zeros(1))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(f"{name}.npy", array.getvalue())
+    assert anna.post("/api/v1/inputs", content=buffer.getvalue()).status_code == 422
+
+
+def test_an_array_that_holds_less_than_its_shape_says_is_refused(anna: TestClient) -> None:
+    array = io.BytesIO()
+    np.save(array, np.zeros((4, 4)))
+    data = array.getvalue().replace(b"(4, 4)", b"(9, 9)")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("x.npy", data)
+    assert anna.post("/api/v1/inputs", content=buffer.getvalue()).status_code == 422
+
+
 def test_inputs_are_no_models(anna: TestClient) -> None:
     inputs = hand_in(anna, npz(x=np.zeros(1)))
     assert anna.get("/api/v1/models").json()["models"] == []
@@ -73,7 +127,7 @@ def test_inputs_count_in_the_quota(client: Callable[..., TestClient]) -> None:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", npz(x=np.zeros(1))[:1] + b"0" * (8 << 20))
     assert "than the 1 MB that you may upload" in small.post("/api/v1/inputs", content=packed.getvalue()).text
-    ids = [hand_in(small, npz(x=np.full(80_000, number))) for number in range(2)]
+    ids = [hand_in(small, npz(x=np.full((20_000, 4), number))) for number in range(2)]
     wanted = {"precision": "int8", "calibrate": ids}
     answer = small.post("/api/v1/jobs", json={"model": upload(small), "wanted": wanted})
     assert answer.status_code == 422

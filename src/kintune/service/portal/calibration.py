@@ -11,13 +11,13 @@ from typing import Any
 from nicegui import ui
 
 from kintune.errors import KintuneError
+from kintune.service.input_sets import misfit
 from kintune.service.model_store import INPUTS, Input
 from kintune.service.portal.frame import PageContext, Region, markup
 from kintune.service.portal.markup import notice, tag, text
-from kintune.service.portal.shape_words import spelled
 from kintune.terminal.formatting import counted
 
-__all__ = ["InputsField", "describe_sets", "misfit", "sets_zone"]
+__all__ = ["InputsField", "describe_sets", "sets_zone"]
 
 _MOST_NAMED = 5
 
@@ -98,19 +98,3 @@ def describe_sets(names: Sequence[str]) -> str:
         return "One file for each set of inputs, by the names of the model's inputs: numpy.savez writes them."
     listed = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
     return f"{counted(len(names), 'set')} of inputs will be used: {listed}"
-
-
-def misfit(arrays: Sequence[Input], inputs: Sequence[Input]) -> str | None:
-    """Why arrays cannot be inputs of a model, which may have others that are fixed; None where they can."""
-    known = {each.name: each for each in inputs}
-    strange = [each.name for each in arrays if each.name not in known]
-    if strange or not arrays:
-        return f"it has {', '.join(strange) or 'nothing'}, and the model takes {', '.join(known) or 'no inputs'}"
-    for each in arrays:
-        wanted = known[each.name]
-        fits = len(each.shape) == len(wanted.shape) and all(
-            fixed is None or fixed == extent for fixed, extent in zip(wanted.shape, each.shape, strict=False)
-        )
-        if not fits:
-            return f"its {each.name} is {spelled(each)}, and the model takes {spelled(wanted)}"
-    return None

@@ -16,6 +16,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from kintune.errors import InputError
 from kintune.service.access import Visitor
 from kintune.service.blob_store import Digest
+from kintune.service.input_sets import misfit
 from kintune.service.model_store import INPUTS, Findings, Input, StoredModel
 from kintune.service.npz_headers import read_headers
 from kintune.service.web.application_state import ApplicationState
@@ -35,6 +36,10 @@ router = APIRouter(
 )
 
 InputsId = Annotated[int, Path(ge=1, lt=1 << 62)]
+ForModel = Annotated[
+    int | None,
+    Query(ge=1, lt=1 << 62, description="The id of a model: what it does not take is refused, and not kept."),
+]
 InputsName = Annotated[str, Query(max_length=256, description="A name for the set of inputs.")]
 
 _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
@@ -46,11 +51,12 @@ async def upload(
     visitor: Submitter,
     application: ApplicationOf,
     name: InputsName = "inputs",
+    model: ForModel = None,
 ) -> InputsOut:
     """Hand in an .npz file with a set of inputs as the body of the request; jobs name it in `calibrate` or `inputs`."""
     return InputsOut.of(
         await receive_inputs(
-            application, visitor, name, request.stream(), address_of(request), declared_length(request.headers)
+            application, visitor, name, request.stream(), address_of(request), model, declared_length(request.headers)
         )
     )
 
@@ -62,12 +68,13 @@ async def upload_again(
     visitor: Submitter,
     application: ApplicationOf,
     name: InputsName = "inputs",
+    model: ForModel = None,
 ) -> InputsOut:
     """Hand in a file that you have uploaded before, without sending it; 404 where it is to be sent by POST.
 
     The answer is that of an upload: the set has the new name, and is kept as long as a new one.
     """
-    return InputsOut.of(await reuse_inputs(application, visitor, name, digest, address_of(request)))
+    return InputsOut.of(await reuse_inputs(application, visitor, name, digest, address_of(request), model))
 
 
 @router.get("")
@@ -98,6 +105,7 @@ async def receive_inputs(
     name: str,
     chunks: AsyncIterator[bytes],
     address: str,
+    model: int | None = None,
     declared: int | None = None,
 ) -> StoredModel:
     """Keeps an uploaded set of inputs.
@@ -105,14 +113,16 @@ async def receive_inputs(
     Raises:
         Forbidden: the visitor may upload nothing, or no more than there is.
         TooLarge: the upload is larger than the visitor's quota allows.
-        InputError: it is no .npz file of plain arrays, or holds more than the quota allows once it is unpacked.
+        InputError: it is no .npz file of plain arrays, holds more than the quota allows once it is unpacked, or has
+            arrays that the `model` does not take.
+        NotFound: there is no such model.
         StorageError: it cannot be written.
     """
     arrays: tuple[Input, ...] = ()
 
     async def examine(path: pathlib.Path) -> None:
         nonlocal arrays
-        arrays = await _arrays(visitor, name, path)
+        arrays = await _arrays(application, visitor, name, path, model)
 
     file, size = await receive_upload(application, visitor, "inputs", chunks, declared, examine)
     now, findings = application.now(), Findings(inputs=arrays)
@@ -125,7 +135,7 @@ async def receive_inputs(
 
 
 async def reuse_inputs(
-    application: ApplicationState, visitor: Visitor, name: str, digest: Digest, address: str
+    application: ApplicationState, visitor: Visitor, name: str, digest: Digest, address: str, model: int | None = None
 ) -> StoredModel:
     """Does as if a set of inputs that the visitor has uploaded before were uploaded again.
 
@@ -133,10 +143,11 @@ async def reuse_inputs(
         NotFound: the visitor has no set of inputs with this digest, or has deleted it.
         Forbidden: the visitor may upload nothing.
         TooLarge: it is larger than the visitor's quota allows.
-        InputError: it holds more than the quota allows once it is unpacked.
+        InputError: it holds more than the quota allows once it is unpacked, or has arrays that the `model` does not
+            take.
     """
     stored = stored_upload(application, visitor, "inputs", digest, INPUTS)
-    findings = Findings(inputs=await _arrays(visitor, name, application.blobs.path(digest)))
+    findings = Findings(inputs=await _arrays(application, visitor, name, application.blobs.path(digest), model))
     now = application.now()
     details = {"sha256": digest, "size": stored.size, "sent": False}
     with application.database.transaction():
@@ -146,16 +157,24 @@ async def reuse_inputs(
     return msgspec.structs.replace(renewed, findings=findings)
 
 
-async def _arrays(visitor: Visitor, name: str, path: pathlib.Path) -> tuple[Input, ...]:
+async def _arrays(
+    application: ApplicationState, visitor: Visitor, name: str, path: pathlib.Path, model: int | None
+) -> tuple[Input, ...]:
     """Returns what a set of inputs holds.
 
     Raises:
-        InputError: it is no .npz file of plain arrays, or holds more than the quota allows once it is unpacked.
+        NotFound: there is no such model.
+        InputError: it is no .npz file of plain arrays, holds more than the quota allows once it is unpacked, or has
+            arrays that the `model` does not take.
     """
+    findings = None if model is None else (await asyncio.to_thread(application.models.get, visitor, model)).findings
     try:
-        return await asyncio.to_thread(read_headers, path, visitor.quota.upload_mb << 20)
+        arrays = await asyncio.to_thread(read_headers, path, visitor.quota.upload_mb << 20)
+        if findings is not None and (why := misfit(arrays, findings.inputs)) is not None:
+            raise InputError(why)
     except InputError as error:
         raise InputError(f"{name[:64]}: {error}") from error
+    return arrays
 
 
 def _end_of_life(application: ApplicationState, now: float) -> float | None:

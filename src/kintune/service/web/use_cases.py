@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kintune.errors import InputError
 from kintune.service.access import Visitor
+from kintune.service.input_sets import misfit_in_job, unpacked_bytes
 from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest, check, check_webhook
 from kintune.service.job_status import JobCommand
-from kintune.service.model_store import INPUTS
+from kintune.service.model_store import INPUTS, StoredModel
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.webhooks import why_blocked
 
@@ -66,10 +67,10 @@ class UseCases:
             if found.findings is not None and found.findings.problem:
                 raise InputError(f"model {found.id} cannot be used: {found.findings.problem}")
             sets = dict.fromkeys((*checked.calibrate, *checked.inputs))
-            sizes = [application.models.get(visitor, one, INPUTS).size for one in sets]
-            if sum(sizes) > visitor.quota.upload_mb << 20:
+            total = sum(_checked_size(application.models.get(visitor, one, INPUTS), found, checked) for one in sets)
+            if total > visitor.quota.upload_mb << 20:
                 raise InputError(
-                    f"the sets of inputs of this job take {sum(sizes) / 1e6:.0f} MB, and you may use "
+                    f"the sets of inputs of this job take {total / 1e6:.0f} MB, and you may use "
                     f"{visitor.quota.upload_mb} MB for a job; name fewer of them"
                 )
             job, is_new = application.jobs.submit(visitor, found.id, checked, now, key=key)
@@ -126,3 +127,17 @@ class UseCases:
         if is_new:
             self._poke()
         return job, is_new
+
+
+def _checked_size(stored: StoredModel, model: StoredModel, wanted: JobRequest) -> int:
+    """Returns the bytes of a set of inputs, unpacked.
+
+    Raises:
+        InputError: its arrays are not those that the model takes in this job.
+    """
+    arrays = () if stored.findings is None else stored.findings.inputs
+    if model.findings is not None:
+        why = misfit_in_job(arrays, model.findings.inputs, wanted.combinations(), wanted.constants)
+        if why is not None:
+            raise InputError(f"the set of inputs {stored.id} ({stored.name}): {why}")
+    return max(stored.size, unpacked_bytes(arrays))
