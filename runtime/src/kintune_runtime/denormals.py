@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from .library import library
+from .library import denormal_calls, library
 
 __all__ = ["DenormalsWatch", "Flushing"]
 
@@ -21,15 +21,16 @@ class Flushing:
     def __init__(self, flush: bool = True) -> None:
         self._flush = flush
         self._before = 0
+        self._set, self._restore = denormal_calls()
 
     def __enter__(self) -> Flushing:
-        self._before = library().kt_denormals_set(self._flush)
+        self._before = self._set(self._flush)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        library().kt_denormals_restore(self._before)
+        self._restore(self._before)
 
 
 class DenormalsWatch:

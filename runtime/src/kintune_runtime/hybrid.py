@@ -14,7 +14,7 @@ import threading
 import weakref
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import get_ident
 from types import TracebackType
@@ -24,7 +24,6 @@ import numpy as np
 
 from .base import BaseExecutable, Inputs
 from .cores import usable_cores
-from .denormals import Flushing
 from .dtypes import numpy_dtype
 from .embedded import EmbeddedExecutable
 from .errors import InputError, RunError
@@ -32,6 +31,7 @@ from .evaluation import KernelTime
 from .executable import Context, Executable
 from .forking import watch_forks
 from .inputs import Array, Tensor, arrange_inputs, as_array, draw_inputs
+from .library import denormal_calls
 from .onnx_inputs import named_extents
 from .onnxruntime_session import import_onnxruntime, make_session, raise_run_error
 from .session_folder import SessionFolder, make_folder
@@ -84,10 +84,12 @@ class HybridExecutable(BaseExecutable):
     def _describe(self, about: dict[str, Any]) -> None:
         """Take what the manifest says of the model."""
         self._threads = max(1, int(about["threads"]))
-        self._flush = not about.get("keep_denormals", False)
+        self._flush = int(not about.get("keep_denormals", False))
+        self._set_denormals, self._restore_denormals = denormal_calls()
         self._usual_threads = min(self._threads, usable_cores())
         self._plans = [_ends(each) for each in (about, *about.get("more", ()))]
         self._expected = [_expected(inputs) for inputs, _ in self._plans]
+        self._output_names = [tensor.name for tensor in self._plans[0][1]]
         hybrid = about["hybrid"]
         self._regions = [(tuple(each["inputs"]), tuple(each["outputs"])) for each in hybrid["regions"]]
         self._takes_other_shapes = bool(hybrid.get("other_shapes"))
@@ -128,8 +130,8 @@ class HybridExecutable(BaseExecutable):
         if self._chooses_by_shape:
             return self._run_any_shape(inputs, threads)
         session = self._sessions.get(threads) or self._session(threads)
-        plan = self._plan_for(inputs)
-        return self._run(session, plan, inputs)
+        plan = 0 if len(self._plans) == 1 else self._plan_for(inputs)
+        return self._run_fed(session, _feed(self._expected[plan], self._plans[plan][0], inputs))
 
     def context(self, threads: int = 0, plan: int = 0) -> HybridContext:
         """Make a context.  Contexts of as many threads share a session, and so its threads.
@@ -195,8 +197,7 @@ class HybridExecutable(BaseExecutable):
         self._lock = threading.Lock()
 
     def _run(self, session: Any, plan: int, inputs: tuple[Inputs, ...]) -> dict[str, Array]:
-        tensors, outputs = self._plans[plan]
-        return _run_session(session, outputs, _feed(self._expected[plan], tensors, inputs), self._flush)
+        return self._run_fed(session, _feed(self._expected[plan], self._plans[plan][0], inputs))
 
     def _run_any_shape(self, inputs: tuple[Inputs, ...], threads: int) -> dict[str, Array]:
         """Run inputs of tuned shapes without onnxruntime if one region is the whole network; others in the session."""
@@ -214,7 +215,27 @@ class HybridExecutable(BaseExecutable):
             idle.append(context)
 
     def _run_fed(self, session: Any, fed: dict[str, Array]) -> dict[str, Array]:
-        return _run_session(session, self._plans[0][1], fed, self._flush)
+        """Run once; returns the outputs by name.
+
+        Written out, since the call itself is most of what small networks take.
+        """
+        names = self._output_names
+        before = self._set_denormals(self._flush)
+        try:
+            made = session.run(names, fed)
+        except Exception as error:
+            raise_run_error(error)
+        finally:
+            self._restore_denormals(before)
+        if self._regions:
+            self._check_computed(made)
+        return {names[0]: made[0]} if len(names) == 1 else dict(zip(names, made, strict=True))
+
+    def _check_computed(self, made: Sequence[Any]) -> None:
+        """Check that operators of Kintune's have computed their outputs: before onnxruntime 1.17 they cannot say so."""
+        for tensor, value in zip(self._plans[0][1], made, strict=True):
+            if value is None and tensor.dtype != _OPTIONAL:
+                raise RunError(f"output {tensor.name!r} was not computed: a node failed, and standard error says why")
 
     def _feed_any_shape(self, inputs: tuple[Inputs, ...]) -> tuple[dict[str, Array], int | None]:
         """The arrays by name, in the model's order, and the number of the tuned shapes that they have, None if none."""
@@ -282,7 +303,7 @@ class HybridExecutable(BaseExecutable):
             self._finalizer = weakref.finalize(self, _remove, folder, self._descriptor, os.getpid())
         graph = self._read(_GRAPH)
         extents = self._fixed_extents(graph)
-        return make_session(self._folder.path, self._name, graph, threads, extents, profile, self._flush)
+        return make_session(self._folder.path, self._name, graph, threads, extents, profile, bool(self._flush))
 
     def _fixed_extents(self, graph: bytes) -> dict[str, int]:
         """The extents that have a name in the graph, and the same number in all plans.
@@ -394,20 +415,6 @@ class HybridContext:
         self.close()
 
 
-def _run_session(session: Any, outputs: tuple[Tensor, ...], fed: dict[str, Array], flush: bool) -> dict[str, Array]:
-    """Run once; returns the outputs by name."""
-    names = [tensor.name for tensor in outputs]
-    try:
-        with Flushing(flush):
-            made = session.run(names, fed)
-    except Exception as error:
-        raise_run_error(error)
-    for tensor, value in zip(outputs, made, strict=True):
-        if value is None and tensor.dtype != _OPTIONAL:  # an operator failed that cannot say so before onnxruntime 1.17
-            raise RunError(f"output {tensor.name!r} was not computed: a node failed, and standard error says why")
-    return dict(zip(names, made, strict=True))
-
-
 def _keep(session: Any) -> None:
     """Never destroy a session: in a child process that would wait for threads which exist only in the parent."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
@@ -463,16 +470,23 @@ def _expected(tensors: Iterable[Tensor]) -> _Expected | None:
 
 def _feed(expected: _Expected | None, tensors: tuple[Tensor, ...], inputs: tuple[Inputs, ...]) -> dict[str, Array]:
     """The arrays by name; inputs that do not fit as they are go through `arrange_inputs`, which may raise."""
-    first: Any = inputs[0] if len(inputs) == 1 else None
-    if expected is not None and type(first) is dict and len(first) == len(expected):
-        for name, shape, dtype in expected:
-            array = first.get(name)
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
-                break
-            if not array.flags.c_contiguous:
-                break
-        else:
-            return first
+    fed: Any = inputs[0] if len(inputs) == 1 else None
+    if expected is not None:
+        if type(fed) is not dict and len(inputs) == len(expected):
+            fed = (
+                {expected[0][0]: fed}
+                if fed is not None
+                else dict(zip((each[0] for each in expected), inputs, strict=True))
+            )
+        if type(fed) is dict and len(fed) == len(expected):
+            for name, shape, dtype in expected:
+                array = fed.get(name)
+                if type(array) is not np.ndarray or array.shape != shape:
+                    break
+                if (array.dtype is not dtype and array.dtype != dtype) or not array.flags.c_contiguous:
+                    break
+            else:
+                return fed
     arrays = arrange_inputs(tensors, inputs)
     return {
         tensor.name: np.ascontiguousarray(array).reshape(array.shape)

@@ -11,7 +11,17 @@ from typing import Any, NoReturn
 
 from .errors import InputError, KintuneError, RunError
 
-__all__ = ["Buffer", "Described", "DescribedVariant", "Hook", "Options", "checksum", "library", "raise_for"]
+__all__ = [
+    "Buffer",
+    "Described",
+    "DescribedVariant",
+    "Hook",
+    "Options",
+    "checksum",
+    "denormal_calls",
+    "library",
+    "raise_for",
+]
 
 _PATH = Path(__file__).with_name("libkintune.so")
 _VERSION = 1  # of the interface
@@ -109,6 +119,21 @@ def library() -> ctypes.CDLL:
     if loaded.kt_version() >> 16 != _VERSION:
         raise KintuneError(f"{path} is of another version; install kintune-runtime again")
     return loaded
+
+
+@cache
+def denormal_calls() -> tuple[Callable[[int], int], Callable[[int], None]]:
+    """`kt_denormals_set` and `kt_denormals_restore`, made to take 0.2 us: they keep the interpreter's lock.
+
+    Raises:
+        KintuneError: as for `library`.
+    """
+    loaded = ctypes.PyDLL(library()._name)
+    names = ("kt_denormals_set", "kt_denormals_restore")
+    for name in names:
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = _SIGNATURES[name]
+    return loaded.kt_denormals_set, loaded.kt_denormals_restore
 
 
 def raise_for(status: int) -> NoReturn:
