@@ -151,8 +151,10 @@ class ValidationItem(msgspec.Struct, frozen=True):
     then all runtimes of the model, whatever `compare` says.  With `may_hand_over`, parts that are not faster than
     onnxruntime run there.  `untuned_s` are the seconds of a run of the untuned network, as far as they are known: where
     it takes long and another reference runs the model, it does not run.  `beside` is another executable of the model:
-    with it and with `timed` False, the two are timed in turns.  With a `metric`, the network is right if it does not
-    lose more of the user's score than that allows; `held_back` asks it for data that no choice has seen.
+    with it and with `timed` False, the two are timed in turns.  With a `metric`, the network is right if it does
+    not lose more of the user's score than that allows; `held_back` asks it for data that no choice has seen.  With
+    `find_slow`, a network of so many `flops` that takes too long for them, or beside a reference, is profiled, so that
+    the result names the parts without a fast kernel.
     """
 
     tuned: str
@@ -174,6 +176,8 @@ class ValidationItem(msgspec.Struct, frozen=True):
     metric: Metric | None = None
     held_back: bool = False
     beside: str | None = None
+    find_slow: bool = False
+    flops: float = 0.0
 
 
 class BaselineItem(msgspec.Struct, frozen=True):

@@ -35,6 +35,7 @@ __all__ = [
     "Prepared",
     "Profiled",
     "Selected",
+    "SlowPart",
     "StageName",
     "SubgraphEnd",
     "Summary",
@@ -274,6 +275,20 @@ class BaselineLatencies(msgspec.Struct, frozen=True):
         return {name: sum(of[name] for of in quartiles) for name in first if all(name in of for of in quartiles)}
 
 
+class SlowPart(msgspec.Struct, frozen=True):
+    """A part of a network that has no fast kernel: its nodes, as messages name them, and what it takes in microseconds.
+
+    `title` is that of its slowest call.  `onnxruntime_us` is what the same nodes take in onnxruntime, None where it did
+    not run them.  `gflops` is the rate of the slowest call in GFLOP/s, 0 where it is not known.
+    """
+
+    nodes: tuple[str, ...]
+    title: str
+    us: float
+    onnxruntime_us: float | None = None
+    gflops: float = 0.0
+
+
 class ValidationResult(msgspec.Struct, frozen=True):
     """PROVE's result.
 
@@ -297,6 +312,9 @@ class ValidationResult(msgspec.Struct, frozen=True):
     `beside_ms` has the median latency of each round of the tuned executable, and then of another that was timed beside
     it; it is empty where there was none.  `calls` are the kernel calls of the network, and its nodes in onnxruntime.
     `notes` has a line on each thing that the user should know.
+
+    `once_ms` has the milliseconds of the single runs whose outputs are compared, by name; they are rough.  `slow` are
+    the parts without a fast kernel, where that was asked for.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations
@@ -327,6 +345,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     beside_ms: tuple[tuple[float, ...], ...] = ()
     calls: CallTimes | None = None
     rounds_ms: dict[str, tuple[float, ...]] = {}
+    once_ms: dict[str, float] = {}
+    slow: tuple[SlowPart, ...] = ()
     notes: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
     bound: str = ""

@@ -170,7 +170,7 @@ class _Partitioner:
         if "*" in self._handed_over:
             return False
         if name in self._handed_over:
-            self.reasons[name] = "wrong or not compilable in this network"
+            self.reasons[name] = "slow, wrong or not compilable in this network"
             return False
         if is_foreign(node):
             self.reasons[name] = f"operator {node.op_type} is not supported"

@@ -35,7 +35,7 @@ class ProfileRequest(NamedTuple):
     """What to profile: the file, and an `.npz` file of inputs (None: drawn).
 
     `model` is the model to run in onnxruntime beside it, if any.  `threads` is 0 for those it was tuned for.  Runs are
-    repeated up to `runs` times, and end after `seconds` for each thing that is timed.
+    repeated up to `runs` times in `rounds` rounds, and end after `seconds` for each thing that is timed.
     """
 
     path: str
@@ -44,6 +44,7 @@ class ProfileRequest(NamedTuple):
     threads: int = 0
     runs: int = 50
     seconds: float = 3.0
+    rounds: int = ROUNDS
 
 
 class Original(NamedTuple):
@@ -112,9 +113,9 @@ def time_network(
             subject = msgspec.structs.replace(subject, onnx=original.path, constants=original.constants)
         return BaselineContext(name, subject, combination.inputs, request.inputs, 0, len(cores), tuple(cores))
 
-    runs = max(1, -(-request.runs // ROUNDS))
-    turn = BaselineTurn(runs, request.seconds / ROUNDS, _WARM_SECONDS)
-    profile_turn = ProfileTurn(len(cores), runs, request.seconds / ROUNDS)
+    runs = max(1, -(-request.runs // request.rounds))
+    turn = BaselineTurn(runs, request.seconds / request.rounds, _WARM_SECONDS)
+    profile_turn = ProfileTurn(len(cores), runs, request.seconds / request.rounds)
     runs_ms: list[float] = []
     onnx_ms: list[float] = []
     rounds: list[KernelTimes] = []
@@ -129,7 +130,7 @@ def time_network(
                 other.prepare(_PREPARE_SECONDS)
             except EngineError as error:
                 other, problem = None, str(error)
-        for _ in range(ROUNDS):
+        for _ in range(request.rounds):
             runs_ms += own.turn(turn, _TURN_SECONDS)
             if not hybrid:
                 rounds.append(own.profile_calls(profile_turn, _TURN_SECONDS))

@@ -32,7 +32,7 @@ from kintune.validate.thread_choice import estimate_choice_s
 from kintune.validate.validation_run import REFERENCES, SLOW_UNTUNED_SECONDS, TUNED, UNTUNED, ValidationRun
 from kintune.wire.staging import locate
 
-__all__ = ["TUNED", "UNTUNED", "estimate_validation_s", "validate", "validate_executable"]
+__all__ = ["TUNED", "UNTUNED", "estimate_validation_s", "located_item", "validate", "validate_executable"]
 
 _ON_CPU = "runs on the CPU here: its numbers are compared, its speed is not"
 _START_S = 1.0  # a process starts, loads its libraries and the network; torch, which compiles first, takes longer
@@ -50,7 +50,7 @@ def validate(context: bytes, payload: bytes, board: str = "") -> bytes:
     """
     conditions = msgspec.msgpack.decode(context, type=ValidationContext)
     item = msgspec.msgpack.decode(payload, type=ValidationItem)
-    return msgspec.msgpack.encode(validate_executable(conditions, _located(item), board=board))
+    return msgspec.msgpack.encode(validate_executable(conditions, located_item(item), board=board))
 
 
 def validate_executable(
@@ -121,6 +121,7 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         ),
         bound=next((result.bound for result in results if result.bound), ""),
         doubtful=next((result.doubtful for result in results if result.doubtful), ""),
+        once_ms=results[0].once_ms,
     )
 
 
@@ -238,6 +239,7 @@ def _validate_combination(
         not_compared=tuple(difference.not_compared.values()) if compared else (_without_reference(run),),
         bound=_bound(conditions, item, difference),
         doubtful=difference.doubtful,
+        once_ms=run.once_ms,
     )
 
 
@@ -322,7 +324,7 @@ def _time_handed_over(
     return both, difference
 
 
-def _located(item: ValidationItem) -> ValidationItem:
+def located_item(item: ValidationItem) -> ValidationItem:
     """Returns the item with the paths at which this process finds its files."""
 
     def found(path: str | None) -> str | None:

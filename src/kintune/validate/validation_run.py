@@ -97,6 +97,8 @@ class ValidationRun:
         self.has_flushed = False
         """Whether a reference flushes denormal numbers to zero."""
         self.given_draws = manifest.hybrid is not None and not board and _draws_numbers(item.tuned)
+        self.once_ms: dict[str, float] = {}
+        """The milliseconds of the last single run in exact arithmetic, by name."""
 
     def _draw(self) -> tuple[str, ...]:
         """Writes files with sets of inputs from seeds that follow each other; none where one set is enough."""
@@ -182,7 +184,9 @@ class ValidationRun:
             process.prepare(seconds)
             for at in others:
                 process.turn(self._once(process.name, at), seconds)
-            process.turn(self._once(process.name, 0), seconds)  # last: the timed runs go on with these inputs
+            times = process.turn(self._once(process.name, 0), seconds)  # last: the timed runs go on with these inputs
+            if exact:
+                self.once_ms[process.name] = times[-1]
         except EngineError as error:
             self.skipped[process.name] = str(error)
             process.close()

@@ -176,9 +176,9 @@ def _keep_priority(urgent: bool) -> None:
 
 
 def _prove(context: bytes, payload: bytes, board: str = "") -> bytes:
-    from kintune.validate.validation import validate
+    from kintune.profiling.slow_parts import validate_with_slow_parts
 
-    return validate(context, payload, board)
+    return validate_with_slow_parts(context, payload, board)
 
 
 def _time_baselines(context: bytes, payload: bytes) -> bytes:

@@ -43,6 +43,7 @@ from kintune.partition.keeping import hand_over_all, hand_over_plans, keep_regio
 from kintune.records import Run
 from kintune.runtime.package import read_manifest, write_with_error, write_with_thread_counts
 from kintune.tuning.front.result_profile import result_profile
+from kintune.tuning.job.handover import slow_line
 from kintune.tuning.job.stage_factory import held_back
 from kintune.workers.engine.timings import Timings
 
@@ -193,10 +194,14 @@ def report_of(
         quantised=summary.quantised if proof is None or proof.regions != () else None,
         kept_tensors=summary.packaged.kept if runs_programs and summary.packaged is not None else 0,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
-        uncertain=(*uncertain_latency(latency_ms), *_uncertain_calls(profile, summary)),
         bound=proof.bound if proof else "",
         not_compared=_not_compared(proof),
         profile=profile,
+        uncertain=(
+            *uncertain_latency(latency_ms),
+            *_uncertain_calls(profile, summary),
+            *(slow_line(part) for part in (proof.slow if proof else ())),
+        ),
         regions=tuple(RegionReport(each.name, len(each.nodes), each.precisions) for each in _regions(summary, output)),
     )
 

@@ -28,6 +28,7 @@ from kintune.core.stage_requests import (
     ValidationItem,
 )
 from kintune.core.stage_results import BOARD_FILE, DraftPrograms, Packaged, Prepared, StageName
+from kintune.hardware.gpu_target import is_gpu
 from kintune.validate.baseline_timing import baseline_conditions, estimate_baselines_s
 from kintune.validate.validation import estimate_validation_s
 
@@ -127,6 +128,9 @@ class StageFactory:
         fp32, so that they differ by twice that at most.  The error itself is looked at when the result is proven.
         """
         item = msgspec.structs.replace(self._item(packaged), timed=False)
+        if not self._spec.options.search and self._prepared is not None:
+            flops = sum(subgraph.weight * subgraph.flops for subgraph in self._prepared.subgraphs)
+            item = msgspec.structs.replace(item, find_slow=not is_gpu(self._spec.device_type.target), flops=flops)
         apart = None
         if packaged.quantised is not None:
             options = self._spec.options

@@ -30,6 +30,7 @@ from kintune.core.stage_results import (
     Prepared,
     Profiled,
     Selected,
+    SlowPart,
     StageName,
     Taught,
     Updated,
@@ -44,7 +45,14 @@ from kintune.search.session import SearchSession
 from kintune.search.sketch_program import narrow
 from kintune.tuning.job.backend import CompilerBackend
 from kintune.tuning.job.finalists import FINALISTS, Finalists
-from kintune.tuning.job.handover import handover_note, next_handover, returned_note
+from kintune.tuning.job.handover import (
+    EVERYTHING,
+    handover_note,
+    next_handover,
+    returned_note,
+    slow_handover,
+    slow_line,
+)
 from kintune.tuning.job.narrowing import Narrowing
 from kintune.tuning.job.network_check import NetworkCheck
 from kintune.tuning.job.outcomes import MEASURING, NEEDED, VERDICTS, rounding_note
@@ -55,6 +63,8 @@ from kintune.tuning.job.target import BaselinesAndTarget
 
 __all__ = ["TRIES", "JobState"]
 
+_MOST_TOLD = 2  # slow parts in a note
+_MOST_HANDOVERS = 2  # of slow parts: the network is prepared again for each
 TRIES = 3
 """How often a stage that is needed for a result is tried before the job fails."""
 
@@ -74,10 +84,11 @@ class JobState:
     `check` is the current check of the network, or the last one.  `checked` are the programs that were found good, None
     before the first good check.  `draft` was compiled and is still to be run.  `is_wrong` says that the network fails
     however it is lowered: `check.cause` is the cause, `culprit` the user's node at fault (None before the search for
-    it, empty if it was not found).  `failure` is why the job cannot go on, empty if it can.  `notes` has a line for
-    each thing that the user should know.  `wants_alone` says that the network's outputs are accepted only because of
-    rounding, so that its subgraphs are to be compared one by one.  `baselines` has other runtimes and the target;
-    `narrowing`, the choice of precisions, which begins once the finalists were timed again.
+    it, empty if it was not found).  `slow` are parts of a network that is only compiled, with which onnxruntime is far
+    faster, so that their nodes are to be handed over.  `failure` is why the job cannot go on, empty if it can.  `notes`
+    has a line for each thing that the user should know.  `wants_alone` says that the network's outputs are accepted
+    only because of rounding, so that its subgraphs are to be compared one by one.  `baselines` has other runtimes and
+    the target; `narrowing`, the choice of precisions, which begins once the finalists were timed again.
     """
 
     def __init__(self, spec: JobSpec, backend: CompilerBackend, stages: StageFactory) -> None:
@@ -100,6 +111,8 @@ class JobState:
         self.is_wrong = False
         self.failure = ""
         self.culprit: str | None = None
+        self.slow: tuple[SlowPart, ...] = ()
+        self._handovers = 0  # of slow parts
         self.notes: list[str] = []
         self.wants_alone = False
         self.narrowing = Narrowing.of(spec.options)
@@ -162,6 +175,8 @@ class JobState:
     @property
     def wants_handover(self) -> tuple[str, ...]:
         """The nodes to run in onnxruntime from now on, since the network fails with them; empty if none may."""
+        if self.slow and self.prepared is not None:
+            return slow_handover(self.prepared, self.slow)
         if not self.is_wrong or self.culprit is None or self.prepared is None:
             return ()
         return next_handover(self.prepared, self.culprit, self.check.cause if self.check is not None else "")
@@ -255,11 +270,14 @@ class JobState:
     def _fold_prepare(self, prepared: Prepared) -> None:
         if prepared.handed_over != self.spec.handed_over:
             cause = self.check.cause if self.check is not None else ""
+            if self.slow:
+                cause = "; ".join(slow_line(part) for part in self.slow[:_MOST_TOLD])
             self.notes.append(handover_note(prepared.handed_over, self.spec.handed_over, cause))
         self.spec = msgspec.structs.replace(
             self.spec, conservative=prepared.conservative, handed_over=prepared.handed_over
         )
         self.is_wrong, self.culprit, self.check, self.draft, self.statistics.curve = False, None, None, None, []
+        self.slow = ()
         if not self._is_prepared_here and (change := prepare_again(self._backend, self.spec, prepared)):
             self.failure = change
             return
@@ -330,11 +348,19 @@ class JobState:
         elif (proof.basis or proof.doubtful) and not self.wants_alone:
             self.wants_alone = True
             self.draft = None  # compiled again, for the comparison of subgraphs
+        elif self._is_too_slow(proof):
+            self.slow = proof.slow
+            self._handovers += 1
         else:
             self.checked_proof = proof
             self._attempted("")
             if proof.basis and not self.is_checking and not self.spec.options.is_proven:  # else `_fold_proof` adds it
                 self.notes.append(rounding_note(proof))
+
+    def _is_too_slow(self, proof: ValidationResult) -> bool:
+        """Whether parts of the network are to run in onnxruntime, which is far faster with them."""
+        nodes = slow_handover(self.prepared, proof.slow) if self.prepared is not None else ()
+        return bool(nodes) and (self._handovers < _MOST_HANDOVERS or EVERYTHING in nodes)
 
     def _fold_proof(self, proof: ValidationResult) -> None:
         cause = self._why_wrong(proof)

@@ -1,0 +1,148 @@
+"""Finds the parts of a compiled network that have no fast kernel: they take far longer than in onnxruntime, or than
+their arithmetic explains.
+
+A network whose single run of the check is out of proportion is profiled, with onnxruntime beside it where that runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from kintune.core.model import ModelRef
+from kintune.core.profile import IN_ONNXRUNTIME, ComparedGroup, Profile, ProfiledCall
+from kintune.core.stage_requests import ValidationContext, ValidationItem
+from kintune.core.stage_results import SlowPart, ValidationResult
+from kintune.errors import EngineError, KintuneError
+from kintune.models.graph_file import open_graph
+from kintune.models.onnx_nodes import describe_node, nodes
+from kintune.models.ref import ONNX
+from kintune.profiling.collect import profile_executable
+from kintune.profiling.timing import ProfileRequest
+from kintune.validate.validation import TUNED, located_item, validate
+
+__all__ = ["find_slow_parts", "is_out_of_proportion", "validate_with_slow_parts"]
+
+_TWICE = 2.0
+_SUSPECT = 1.5  # times the single run of onnxruntime, which is not optimised there
+_SUSPECT_MS = 5.0
+_LONG_MS = 20.0  # a run that is judged by its arithmetic
+_SLOW_GFLOPS = 1.5  # of each thread: what loops reach that use no vectors
+_SLOW_GBYTES = 1.0  # a second, of each thread
+_SHARE = 0.2  # of the run that a part takes too long
+_PRODUCTS = ("Conv", "MatMul", "Gemm", "Einsum", "conv", "mm", "matmul", "linear")
+_FEW, _ONE_BY_ONE_MS = 3, 300.0
+
+ProfileIt = Callable[[ProfileRequest], Profile]
+
+
+def validate_with_slow_parts(context: bytes, payload: bytes, board: str = "") -> bytes:
+    """Handles an item as `validate` does; with `find_slow`, the answer has the slow parts of the network as well."""
+    answer = validate(context, payload, board)
+    item = msgspec.msgpack.decode(payload, type=ValidationItem)
+    if board or not item.find_slow:
+        return answer
+    conditions = msgspec.msgpack.decode(context, type=ValidationContext)
+    result = msgspec.msgpack.decode(answer, type=ValidationResult)
+    slow = find_slow_parts(conditions, located_item(item), result.once_ms)
+    return msgspec.msgpack.encode(msgspec.structs.replace(result, slow=slow))
+
+
+def is_out_of_proportion(once_ms: Mapping[str, float], flops: float, threads: int) -> bool:
+    """Return whether a single run of the tuned network is too long, for its FLOPs or beside the other runs.
+
+    `once_ms` has the milliseconds of each by name.
+    """
+    ours = once_ms.get(TUNED, 0.0)
+    theirs = min((ms for name, ms in once_ms.items() if name != TUNED), default=None)
+    if theirs is not None and ours > _SUSPECT * theirs and ours - theirs > _SUSPECT_MS:
+        return True
+    return ours > _LONG_MS and flops / 1e6 < _SLOW_GFLOPS * threads * ours
+
+
+def find_slow_parts(
+    conditions: ValidationContext,
+    item: ValidationItem,
+    once_ms: Mapping[str, float],
+    profile: ProfileIt = lambda request: profile_executable(request, lambda *_: None),
+) -> tuple[SlowPart, ...]:
+    """Return the slow parts of an executable, the slowest first; none where its single run is in proportion.
+
+    Where onnxruntime runs the model, a part is slow that takes more than twice as long as there, and a fifth of the run
+    too long.  The whole network is a part, of node "*", where it takes twice as long and no part of it explains that.
+    """
+    if not is_out_of_proportion(once_ms, item.flops, conditions.threads):
+        return ()
+    is_long, model = once_ms[TUNED] > _ONE_BY_ONE_MS, None
+    if item.onnx is not None:
+        model = ModelRef(ONNX, item.onnx, Path(item.onnx).stem, constants=item.constants, own=True)
+    request = ProfileRequest(
+        item.tuned,
+        next(iter(item.inputs), None),
+        model,
+        conditions.threads,
+        runs=1 if is_long else _FEW,
+        rounds=1 if is_long else _FEW,
+    )
+    try:
+        found = profile(request)
+        names = {} if item.onnx is None else _names(Path(item.onnx))
+    except (KintuneError, EngineError) as error:
+        print(f"the network takes long, and could not be profiled: {error}")
+        return ()
+    return tuple(sorted(_slow(found, names), key=lambda part: -part.us))
+
+
+def _slow(profile: Profile, names: Mapping[tuple[str, str], str]) -> list[SlowPart]:
+    if profile.onnxruntime is None:
+        return [_part(call, None, names) for call in profile.calls if _is_naive(call, profile)]
+    calls = {call.place: call for call in profile.calls}
+    slow = [
+        _of_group(group, [calls[place] for place in group.calls], names)
+        for group in profile.onnxruntime.groups
+        if group.us > _TWICE * group.onnxruntime_us and _is_much(group.us - group.onnxruntime_us, profile)
+    ]
+    slow = [part for part in slow if part.nodes]
+    theirs_ms = profile.onnxruntime.run_ms
+    if not slow and profile.run_ms > _TWICE * theirs_ms and profile.run_ms - theirs_ms > _SUSPECT_MS:
+        return [SlowPart(("*",), "the whole network", profile.run_ms * 1e3, theirs_ms * 1e3)]
+    said = {node for part in slow for node in part.nodes}
+    naive = [_part(call, None, names) for call in profile.calls if _is_naive(call, profile)]
+    return slow + [part for part in naive if not said.intersection(part.nodes)]
+
+
+def _is_much(us: float, profile: Profile) -> bool:
+    return us > max(_SHARE * profile.run_ms * 1e3, 1e3)
+
+
+def _is_naive(call: ProfiledCall, profile: Profile) -> bool:
+    """Whether a product of matrices takes much of the run, and as long as loops without vectors would."""
+    is_product = any(part in node.op for node in call.nodes for part in _PRODUCTS) and not call.inserted
+    slowest = call.gflops < _SLOW_GFLOPS * call.threads and call.gbytes_per_s < _SLOW_GBYTES * call.threads
+    return is_product and call.where != IN_ONNXRUNTIME and call.gflops > 0 and slowest and _is_much(call.us, profile)
+
+
+def _of_group(group: ComparedGroup, calls: Sequence[ProfiledCall], names: Mapping[tuple[str, str], str]) -> SlowPart:
+    """The part of the calls of a group that Kintune runs, named after the slowest."""
+    own = [call for call in calls if call.where != IN_ONNXRUNTIME]
+    if not own:
+        return SlowPart((), "", 0.0)
+    slowest = max(own, key=lambda call: call.us)
+    part = _part(slowest, group.onnxruntime_us, names)
+    nodes = tuple(dict.fromkeys(name for call in own for name in _part(call, None, names).nodes))
+    return msgspec.structs.replace(part, nodes=nodes, us=group.us)
+
+
+def _part(call: ProfiledCall, onnxruntime_us: float | None, names: Mapping[tuple[str, str], str]) -> SlowPart:
+    nodes = tuple(names.get((node.name, node.op), f"{node.op} '{node.name}'") for node in call.nodes)
+    return SlowPart(nodes, call.title, call.us, onnxruntime_us, call.gflops)
+
+
+def _names(path: Path) -> dict[tuple[str, str], str]:
+    """How messages name each node of a file, by the name and the operator that profiles have."""
+    found = {}
+    for node in nodes(open_graph(path, own=True).graph):
+        found[node.name or next(filter(None, node.output), ""), node.op_type] = describe_node(node)
+    return found
