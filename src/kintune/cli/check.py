@@ -127,7 +127,7 @@ def command(
         ratio=max(each.latency.ratio for each in checked),
         passed=all(each.latency.passed for each in checked),
         combinations=tuple(checked),
-        uncertain=tuple(_uncertain(each) for each in checked if not each.latency.is_known),
+        uncertain=tuple(_uncertain(each, len(checked)) for each in checked if not each.latency.is_known),
     )
     write_document(json_target, document)
     for line in _lines(document):
@@ -187,8 +187,8 @@ def _context(
     return BaselineContext(KINTUNE, subject, combination.inputs, given, 0, len(cores), cores)
 
 
-def _uncertain(each: CheckedShapes) -> str:
-    interval, with_these = each.latency.interval, f"with {spell_shapes(each.shapes)} " if each.shapes else ""
+def _uncertain(each: CheckedShapes, count: int) -> str:
+    interval, with_these = each.latency.interval, f"with {spell_shapes(each.shapes)} " if count > 1 else ""
     return (
         f"{with_these}it takes {interval.low:.3f} to {interval.high:.3f} of {BASELINE}'s latency, and "
         f"{each.latency.allowed:.3g} is allowed: {interval.rounds} rounds in turns do not tell whether it is more"

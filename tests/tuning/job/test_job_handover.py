@@ -11,8 +11,9 @@ import pytest
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
 from kintune.core.stage_requests import Built
-from kintune.core.stage_results import DraftResult, Prepared, StageName, ValidationResult
+from kintune.core.stage_results import DraftResult, Prepared, SlowPart, StageName, Summary, ValidationResult
 from kintune.core.verdict import Verdict
+from kintune.tuning.job.handover import slow_line
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended, failed, with_limits
 from tests.support.toy_tools import ToyTools, toy_spec
@@ -266,3 +267,59 @@ def _decisions(rehearsal: Rehearsal) -> tuple[object, ...]:
     ]
     handed_over = [each.handed_over for each in prepared]
     return summary.notes, summary.packaged and summary.packaged.chosen, tuple(dict.fromkeys(handed_over))
+
+
+class TestSlowParts:
+    """A network that is only compiled, with parts for which onnxruntime is far faster."""
+
+    PARTS = (SlowPart(("MatMulInteger 'a'", "Cast 'b'"), "a", 620e3, 25e3),)
+
+    class Slow(Judge):
+        """Finds these parts in each check that asks for them, one check after the other; the last ones stay."""
+
+        def __init__(self, world: World, *parts: tuple[SlowPart, ...]) -> None:
+            super().__init__(world)
+            self._parts = list(parts)
+
+        def check(self, draft: Mapping[str, str]) -> ValidationResult:
+            now = self._parts.pop(0) if len(self._parts) > 1 else self._parts[0]
+            return msgspec.structs.replace(super().check(draft), slow=now)
+
+    def compiled(self, world: World, *parts: tuple[SlowPart, ...]) -> Summary:
+        return ended(Rehearsal(lambda: Tools(world), COMPILED, self.Slow(world, *parts)).run())
+
+    def test_their_nodes_run_in_onnxruntime_and_the_note_has_both_times(self) -> None:
+        world = World([], [])
+        summary = self.compiled(world, self.PARTS, ())
+        assert world.prepared == [(False, ()), (False, ("MatMulInteger 'a'", "Cast 'b'"))]
+        assert summary.notes[0] == (
+            "MatMulInteger 'a', Cast 'b' run in onnxruntime: compiled, a takes 620 ms, and 25 ms in onnxruntime"
+        )
+
+    def test_it_is_not_done_for_ever(self) -> None:
+        world = World([], [])
+        parts = tuple((SlowPart((f"Conv '{at}'",), f"{at}", 620e3, 25e3),) for at in range(5))
+        summary = self.compiled(world, *parts)
+        assert world.prepared[-1] == (False, ("Conv '0'", "Conv '1'"))
+        assert summary.proof is not None
+        assert summary.proof.slow == parts[2], "the report says it"
+
+    def test_in_the_end_the_whole_network_may_go(self) -> None:
+        world = World([], [])
+        whole = SlowPart(("*",), "the whole network", 620e3, 25e3)
+        self.compiled(world, self.PARTS, (whole,), ())
+        assert world.prepared[-1] == (False, ("*",))
+
+    @pytest.mark.parametrize("parts", [PARTS, (SlowPart(("Conv 'a'",), "a", 620e3, None, 1.2),)])
+    def test_where_they_may_not_or_nothing_is_known_to_be_faster_they_stay(self, parts: tuple[SlowPart, ...]) -> None:
+        world = World([], [], may=parts is not self.PARTS)
+        summary = self.compiled(world, parts)
+        assert world.prepared == [(False, ())]
+        assert summary.proof is not None
+        assert summary.proof.slow == parts
+
+
+def test_what_a_slow_part_takes_is_said() -> None:
+    assert slow_line(SlowPart(("Conv 'a'",), "a", 620e3, 25e3)) == "a takes 620 ms, and 25 ms in onnxruntime"
+    alone = slow_line(SlowPart(("Conv 'a'",), "a", 620e3, None, 1.24))
+    assert alone == "a takes 620 ms, at 1.2 GFLOP/s: there is no fast kernel for it"
