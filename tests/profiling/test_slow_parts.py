@@ -14,6 +14,7 @@ from kintune.core.kernel_call import SourceNode
 from kintune.core.profile import IN_ONNXRUNTIME, ComparedGroup, OnnxProfile, Profile, ProfiledCall
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import SlowPart, ValidationResult
+from kintune.core.verdict import Verdict
 from kintune.errors import EngineError
 from kintune.models.onnx_nodes import describe_node
 from kintune.profiling import slow_parts
