@@ -70,7 +70,7 @@ class FakeClient(StandInClient):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     made = FakeClient()
-    monkeypatch.setattr("kintune.cli.jobs.Client", made)
+    monkeypatch.setattr("kintune.cli.jobs.CommandClient", made)
     return made
 
 

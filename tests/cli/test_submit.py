@@ -58,7 +58,7 @@ class FakeClient(StandInClient):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     made = FakeClient()
-    monkeypatch.setattr("kintune.cli.submit.Client", made)
+    monkeypatch.setattr("kintune.cli.submit.CommandClient", made)
     return made
 
 

@@ -38,7 +38,7 @@ class FakeClient(StandInClient):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     made = FakeClient()
-    monkeypatch.setattr("kintune.cli.uploads.Client", made)
+    monkeypatch.setattr("kintune.cli.uploads.CommandClient", made)
     return made
 
 

@@ -16,6 +16,7 @@ from kintune.cli.finite_range import FiniteRange
 from kintune.cli.options import html_option
 from kintune.cli.remote import (
     ENDED,
+    CommandClient,
     JobDisplay,
     JobDocument,
     JobsDocument,
@@ -27,7 +28,6 @@ from kintune.cli.remote import (
 from kintune.cli.widths import output_width
 from kintune.errors import InputError
 from kintune.files import check_writable
-from kintune.service.client import Client
 from kintune.service.job_request import MOST_PRIORITY
 from kintune.service.job_status import JobStatus
 from kintune.service.orchestrator.engine_log import lines_of
@@ -55,7 +55,7 @@ __all__ = [
 @json_option
 def show(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Show JOB with all its state transitions."""
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         found = client.job(job)
     write_document(json_target, JobDocument(job=found))
     if found.get("model_name"):
@@ -81,7 +81,7 @@ def watch(job: str, token: str | None, service: str | None, json_target: JsonTar
     def say(line: str) -> None:
         echo(line, json_target)
 
-    with Client(service, token) as client, outliving(job, say), JobDisplay(f"job {job}", say) as news:
+    with CommandClient(service, token) as client, outliving(job, say), JobDisplay(f"job {job}", say) as news:
         try:
             client.wait(job, news)
         finally:
@@ -103,7 +103,7 @@ class JobLogDocument(msgspec.Struct, frozen=True, kw_only=True):
 @json_option
 def logs(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Print the log of JOB, which is there once the job has ended."""
-    with Client(service, token) as client, tempfile.TemporaryDirectory() as place:
+    with CommandClient(service, token) as client, tempfile.TemporaryDirectory() as place:
         text = client.download(job, Path(place) / "log", "log").read_text(errors="replace")
     lines = lines_of(text)
     write_document(json_target, JobLogDocument(job=job, lines=lines))
@@ -121,7 +121,7 @@ def report(job: str, token: str | None, service: str | None, html_target: str | 
     from kintune.cli.report import decoded_report, show_report  # with the records, which other commands do not need
 
     html = None if html_target is None else check_writable(html_target, "--html", stream=True)
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         document, removed = client.report(job), client.job(job).get("files_removed")
     read = decoded_report(msgspec.json.encode(document), f"job {job}")
     show_report(read, html, json_target, job=job, files_removed=removed)
@@ -133,7 +133,7 @@ def report(job: str, token: str | None, service: str | None, html_target: str | 
 @json_option
 def finish(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """End the search of JOB; its result is the best one so far."""
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         _show_state(client.finish(job), json_target, "ends with the best result so far")
 
 
@@ -144,7 +144,7 @@ def finish(job: str, token: str | None, service: str | None, json_target: JsonTa
 @json_option
 def priority(job: str, weight: float, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Set the priority of JOB to NUMBER: 2 gets twice as much of a scarce resource as 1."""
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         _show_state(client.prioritize(job, weight), json_target, f"gets priority {weight:g}")
 
 
@@ -154,7 +154,7 @@ def priority(job: str, weight: float, token: str | None, service: str | None, js
 @json_option
 def cancel(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Cancel JOB without a result; its measurements are kept."""
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         _show_state(client.cancel(job), json_target, "is cancelled")
 
 
@@ -164,7 +164,7 @@ def cancel(job: str, token: str | None, service: str | None, json_target: JsonTa
 @json_option
 def retry(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Continue JOB as a new job; prints the new id."""
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         found = client.retry(job)
     write_document(json_target, JobDocument(job=found))
     echo(found["id"], json_target)
@@ -181,7 +181,7 @@ def retry(job: str, token: str | None, service: str | None, json_target: JsonTar
 )
 def download(job: str, token: str | None, service: str | None, output: str, to: str | None) -> None:
     """Download the executable of JOB, or an export of it.  In a directory it has the name that the service gives it."""
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         if to is None:
             click.echo(f"The executable is {client.download(job, output)}")
         else:
@@ -198,7 +198,7 @@ def delete_files(jobs: tuple[str, ...], token: str | None, service: str | None, 
     Where some are refused, those of the others are deleted, and the exit code is 2.
     """
     deleted, refused = [], []
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         for job in dict.fromkeys(jobs):
             try:
                 client.delete_files(job)
@@ -235,7 +235,7 @@ def list_jobs(
     json_target: JsonTarget,
 ) -> None:
     """List your jobs, newest first."""
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         words = {"text": search} if search else {}
         found = client.jobs(state=list(states), everybody=everybody, limit=limit, **words)
     write_document(json_target, JobsDocument(jobs=found))

@@ -6,12 +6,14 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TextIO, TypeVar
+from typing import Any, ClassVar, TextIO, TypeVar
 
 import click
 import msgspec
 
 from kintune.core.report import FastestBaseline, ProgressReport
+from kintune.service.client import Client
+from kintune.service.faces import COMMAND, FACE_HEADER
 from kintune.terminal.comparison import describe_estimate, describe_share, share_of
 from kintune.terminal.display import Display, open_display
 from kintune.terminal.formatting import counted, duration, milliseconds
@@ -19,6 +21,7 @@ from kintune.terminal.table import Column, table_lines
 
 __all__ = [
     "ENDED",
+    "CommandClient",
     "JobDisplay",
     "JobDocument",
     "JobsDocument",
@@ -55,6 +58,12 @@ def service_options(command: Command) -> Command:
         "--service", metavar="URL", help="The service's address.  [default: $KINTUNE_SERVICE, or this machine]"
     )(command)
     return click.option("--token", metavar="TOKEN", help="Your token.  [default: $KINTUNE_TOKEN]")(command)
+
+
+class CommandClient(Client):
+    """A client whose service answers in words of the command line."""
+
+    headers: ClassVar[Mapping[str, str]] = {FACE_HEADER: COMMAND}
 
 
 @contextlib.contextmanager

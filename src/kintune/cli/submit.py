@@ -8,7 +8,7 @@ import click
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import config_options, constant_option, shape_option
-from kintune.cli.remote import JobDisplay, JobDocument, outliving, service_options
+from kintune.cli.remote import CommandClient, JobDisplay, JobDocument, outliving, service_options
 from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
 from kintune.core.config import Precision
 from kintune.core.narrow_options import check_narrow_options
@@ -17,7 +17,6 @@ from kintune.errors import InputError, UncertainResult
 from kintune.files import check_writable, readable_files
 from kintune.models.combinations import parse_shapes
 from kintune.models.constants import constant_values, parse_constants
-from kintune.service.client import Client
 from kintune.service.job_request import JobRequest, check
 from kintune.terminal.table import printable
 
@@ -148,7 +147,7 @@ def command(
     }
     given = {name: value for name, value in wanted.items() if value is not None}
     check(JobRequest(**given, **numbers))  # so that what makes no sense is not uploaded
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         stored = client.upload(model)
         for name, (path, _) in sets.items():
             if path is not None:  # files with the same content are one upload

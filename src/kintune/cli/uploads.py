@@ -10,10 +10,9 @@ import click
 import msgspec
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
-from kintune.cli.remote import service_options
+from kintune.cli.remote import CommandClient, service_options
 from kintune.cli.widths import output_width
 from kintune.errors import InputError
-from kintune.service.client import Client
 from kintune.terminal.formatting import count
 from kintune.terminal.table import Column, table_lines
 
@@ -64,7 +63,7 @@ def command(token: str | None, service: str | None, deleted: tuple[int, ...], js
     Results of jobs count as well; they stay when their model is deleted.  What a job needs that has not ended cannot be
     deleted.
     """
-    with Client(service, token) as client:
+    with CommandClient(service, token) as client:
         models, inputs = client.models(_MOST), client.inputs(_MOST)
         kinds = {each["id"]: kind for kind, found in ((_MODEL, models), (_INPUTS, inputs)) for each in found}
         if unknown := [number for number in deleted if number not in kinds]:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from email.message import Message
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
@@ -56,6 +56,9 @@ class Client:
     Uploads and exports are waited for up to ten minutes, since the service inspects or makes them before it answers.
     """
 
+    headers: ClassVar[Mapping[str, str]] = {}
+    """What is sent with every request."""
+
     def __init__(
         self, address: str | None = None, token: str | None = None, transport: httpx.BaseTransport | None = None
     ) -> None:
@@ -70,7 +73,7 @@ class Client:
         Raises:
             InputError: the address or the token cannot be one.
         """
-        self._connection = ServiceConnection(address, token, transport)
+        self._connection = ServiceConnection(address, token, transport, self.headers)
         self.address = self._connection.address
 
     def __enter__(self) -> Client:

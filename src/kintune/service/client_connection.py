@@ -39,16 +39,24 @@ class ServiceError(KintuneError):
 class ServiceConnection:
     """Sends requests to one service; `address` is where it is."""
 
-    def __init__(self, address: str | None, token: str | None, transport: httpx.BaseTransport | None) -> None:
+    def __init__(
+        self,
+        address: str | None,
+        token: str | None,
+        transport: httpx.BaseTransport | None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """Opens no connection yet; None for the address or the token takes it from the environment.
+
+        The `headers` are sent with each request.
 
         Raises:
             InputError: the address or the token cannot be one.
         """
         self.address = _address(address or os.environ.get(SERVICE_VARIABLE) or "http://127.0.0.1:8190")
         token = _token(token or os.environ.get(TOKEN_VARIABLE) or "")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx.Client(base_url=self.address, headers=headers, timeout=TIMEOUT, transport=transport)
+        sent = {**(headers or {}), **({"Authorization": f"Bearer {token}"} if token else {})}
+        self._http = httpx.Client(base_url=self.address, headers=sent, timeout=TIMEOUT, transport=transport)
 
     def close(self) -> None:
         """Closes all connections."""

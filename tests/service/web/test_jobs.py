@@ -380,3 +380,13 @@ def test_jobs_are_searched(anna: TestClient, model: int) -> None:
     assert sorted(found(device="local-cpu", model=model)) == sorted([other, job])  # the same file is the same model
     assert found(device="pi5") == found(text="nothing") == found(model=model + 1) == []
     assert anna.get("/api/v1/jobs", params={"model": 0}).status_code == 422
+
+
+def test_each_face_is_answered_in_its_words(anna: TestClient, application: ApplicationState, model: int) -> None:
+    job = submit(anna, model).json()["id"]
+    application.jobs.step(job, JobStatus.FAILED, "this CPU lacks bf16; leave --precision out", 10.0, refused=True)
+    path, command = f"/api/v1/jobs/{job}", {"Kintune-Face": "command"}
+    assert anna.get(path).json()["reason"] == "this CPU lacks bf16; leave precision out"
+    found = anna.get(path, headers=command).json()
+    assert (found["reason"], found["refused"]) == ("this CPU lacks bf16; leave --precision out", True)
+    assert found["steps"][-1]["reason"] == found["reason"]

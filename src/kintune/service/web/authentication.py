@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from kintune.errors import InputError, KintuneError, OrderError, StorageError, StorageFull
 from kintune.service.access import TAKES_A_TOKEN, Forbidden, Gone, NotFound, QuotaSpent, Scope, Unauthorized, Visitor
 from kintune.service.blob_store import TooLarge
+from kintune.service.faces import said
 from kintune.service.readable_paths import without_paths
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.use_cases import UseCases
@@ -170,8 +171,8 @@ def install_error_handlers(app: FastAPI) -> None:
         if isinstance(error, QuotaSpent):
             headers = {"Retry-After": str(math.ceil(error.retry_after_s))}
         application: ApplicationState = request.app.state.application
-        said = without_paths(str(error), application.settings.data)
-        return _error_answer(said, type(error).__name__, status, headers)
+        line = said(without_paths(str(error), application.settings.data))
+        return _error_answer(line, type(error).__name__, status, headers)
 
     @app.exception_handler(ClientDisconnect)
     async def let_go(_request: Request, _error: Exception) -> JSONResponse:
@@ -186,8 +187,10 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def name_what_is_wrong(_request: Request, error: RequestValidationError) -> JSONResponse:
-        said = (f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()[:_MOST_COMPLAINTS])
-        return _error_answer("; ".join(said), "InputError", 422)
+        complaints = (
+            f"{'.'.join(map(str, each['loc'][1:]))}: {each['msg']}" for each in error.errors()[:_MOST_COMPLAINTS]
+        )
+        return _error_answer("; ".join(complaints), "InputError", 422)
 
 
 def _error_answer(error: str, kind: str, status: int, headers: dict[str, str] | None = None) -> JSONResponse:

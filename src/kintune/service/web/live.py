@@ -13,6 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from kintune.errors import KintuneError
 from kintune.service.access import Scope
+from kintune.service.faces import said
 from kintune.service.job_repository import Job
 from kintune.service.orchestrator.events import Changed
 from kintune.service.web.authentication import ApplicationOf, Reader, visitor_of
@@ -62,6 +63,8 @@ def events(job: str, request: Request, visitor: Reader, application: Application
                         yield _event("job", JobOut.of(now).model_dump_json().encode())
                         return
                     continue
+                if isinstance(each, Changed):
+                    each = msgspec.structs.replace(each, reason=said(each.reason))
                 yield _event(type(each).__name__.lower(), msgspec.json.encode(each))
                 if isinstance(each, Changed) and each.state.over:
                     now = await asyncio.to_thread(application.jobs.get, visitor, job)

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kintune.errors import KintuneError
+from kintune.service.faces import COMMAND, FACE_HEADER, asked_by_command
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import visitor_of
 from kintune.service.web.connections import MOST_HEADER_BYTES
@@ -53,6 +54,7 @@ class LimitBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        asked_by_command.set(Headers(scope=scope).get(FACE_HEADER) == COMMAND)
         if sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEADER_BYTES:
             said = f"the headers of a request may have {MOST_HEADER_BYTES >> 10} kB together"
             await JSONResponse({"error": said, "kind": "InputError"}, 431, _CLOSE)(scope, receive, send)

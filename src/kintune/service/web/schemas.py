@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kintune.core.config import WeightBits
 from kintune.core.constraints import fields_of
+from kintune.service.faces import said
 from kintune.service.job_repository import Job, JobStep
 from kintune.service.job_request import MOST_PRIORITY, MOST_SETS, JobRequest
 from kintune.service.model_store import StoredModel
@@ -117,7 +118,7 @@ class StepOut(BaseModel):
     @classmethod
     def of(cls, step: JobStep) -> StepOut:
         """Returns the answer's form of a step."""
-        return cls(state=step.state.value, reason=step.reason, at=step.at)
+        return cls(state=step.state.value, reason=said(step.reason), at=step.at)
 
 
 class WebhookOut(BaseModel):
@@ -181,7 +182,7 @@ class JobOut(BaseModel):
             model_name=name,
             owner=owner,
             state=job.state.value,
-            reason=job.reason,
+            reason=said(job.reason),
             priority=job.priority,
             wanted=msgspec.to_builtins(job.wanted),
             retry_of=job.retry_of,
