@@ -35,6 +35,7 @@ _LISTED: Select[Any] = select(jobs, models.c.name.label("model_name"), users.c.n
     _JOINED
 )
 _MOST_WORDS = 8
+_MOST_RAN = 1000
 _PAST = 50  # jobs from which times and gains of new ones are foretold
 
 
@@ -138,6 +139,11 @@ class JobListing:
         """The jobs that are queued, whoever they belong to, oldest first."""
         queued = _LISTED.where(jobs.c.state == JobStatus.QUEUED.value)
         return self._read(queued.order_by(jobs.c.created, jobs.c.id))
+
+    def ran(self, since: float) -> list[ListedJob]:
+        """The jobs that began, and were under way after this time (seconds since 1970), whoever they belong to."""
+        later = jobs.c.started.is_not(None) & (jobs.c.ended.is_(None) | (jobs.c.ended >= since))
+        return self._read(_LISTED.where(later).order_by(jobs.c.started.desc()).limit(_MOST_RAN))
 
     def _read(self, query: Select[Any]) -> list[ListedJob]:
         with self._database.snapshot() as connection:

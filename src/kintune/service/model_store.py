@@ -24,6 +24,7 @@ MODEL, INPUTS = "model", "inputs"
 """The kinds of uploads: an ONNX file, or an .npz file with a set of inputs."""
 
 _UNWANTED = re.compile(r"[^\w.+-]+")
+_MOST_WORDS = 8  # that are searched for
 _MOST_BYTES = 128  # of a name: files are named after it
 
 
@@ -186,10 +187,15 @@ class ModelStore:
             return {row.id: row.name for row in connection.execute(query)}
 
     def page(
-        self, visitor: Visitor, before: int | None = None, limit: int = 100, kind: str = MODEL
+        self, visitor: Visitor, before: int | None = None, limit: int = 100, kind: str = MODEL, text: str = ""
     ) -> list[StoredModel]:
-        """Returns the visitor's uploads of a kind, newest first, from the one after the number `before` on."""
+        """Returns the visitor's uploads of a kind, newest first, from the one after the number `before` on.
+
+        Their names have each word of `text` in them.
+        """
         mine = (models.c.owner == visitor.user) & (models.c.kind == kind)
+        for word in text.lower().split()[:_MOST_WORDS]:
+            mine &= func.lower(models.c.name).contains(word, autoescape=True)
         query = select(models).where(mine, models.c.deleted.is_(None))
         if before is not None:
             query = query.where(models.c.id < before)

@@ -1,4 +1,4 @@
-"""The script of the pages: theme, copying, uploads, and keeping the state of controls across updates."""
+"""The script of the pages: theme, copying, uploads, choosing rows, and keeping the state of controls across updates."""
 
 from __future__ import annotations
 
@@ -11,20 +11,47 @@ _SCRIPT = """
 (() => {
   const kept = new Map(), open = new Map();
   let focused = '';
-  document.addEventListener('change', e => { if (e.target.matches('input[data-keep]')) {
-    kept.set(e.target.value, e.target.checked); count(); } });
+  const boxes = form => Array.from(form.querySelectorAll('input[data-keep]'));
+  document.addEventListener('change', e => {
+    if (e.target.matches('input[data-every]')) boxes(e.target.form).forEach(box => {
+      box.checked = e.target.checked; kept.set(box.value, box.checked); });
+    else if (e.target.matches('input[data-keep]')) kept.set(e.target.value, e.target.checked);
+    else return;
+    count();
+  });
   document.addEventListener('toggle', e => { if (e.target.id) open.set(e.target.id, e.target.open); }, true);
   document.addEventListener('focusin', e => { focused = e.target.id || ''; });
+  function chosen(form, states) {
+    return boxes(form).filter(box => box.checked && (!states || states.split(' ').includes(box.dataset.state)));
+  }
   function count() {
-    const chosen = document.querySelectorAll('input[data-keep]:checked').length;
     document.querySelectorAll('[data-needs]').forEach(button => {
       const [least, most] = button.dataset.needs.split('-').map(Number);
-      button.disabled = chosen < least || chosen > most;
+      const found = chosen(button.form, button.dataset.states).length;
+      button.disabled = found < least || found > most;
     });
-    const said = document.getElementById('chosen');
-    if (said) { const words = chosen ? chosen + ' chosen' : 'none chosen';
-      if (said.textContent !== words) said.textContent = words; }
+    document.querySelectorAll('[data-chosen]').forEach(said => {
+      const form = said.closest('form'), found = chosen(form).length, all = form.querySelector('input[data-every]');
+      const words = found ? found + ' chosen' : 'none chosen';
+      if (said.textContent !== words) said.textContent = words;
+      all.checked = found > 0 && found === boxes(form).length;
+      all.indeterminate = found > 0 && !all.checked;
+    });
   }
+  function ask(button) {
+    const question = document.getElementById(button.dataset.asks), names = question.querySelector('[data-names]');
+    const found = chosen(button.form, button.dataset.states).map(box => box.dataset.name);
+    names.replaceChildren(...[...found.slice(0, 8), ...(found.length > 8 ? [`and ${found.length - 8} more`] : [])]
+      .map(words => Object.assign(document.createElement('li'), {textContent: words})));
+    question.showModal();
+  }
+  document.addEventListener('submit', e => {
+    const states = e.submitter && e.submitter.dataset.states;
+    if (!states) return;
+    const left = boxes(e.target).filter(box => !states.split(' ').includes(box.dataset.state));
+    left.forEach(box => { box.disabled = true; });
+    setTimeout(() => left.forEach(box => { box.disabled = false; }));
+  });
   new MutationObserver(() => {
     document.querySelectorAll('input[data-keep]').forEach(box => {
       if (kept.has(box.value)) box.checked = kept.get(box.value); });
@@ -39,6 +66,8 @@ _SCRIPT = """
   document.addEventListener('click', async e => {
     const button = e.target.closest('button');
     if (!button) return;
+    if (button.dataset.asks) ask(button);
+    if (button.dataset.closes !== undefined) button.closest('dialog').close();
     if (button.dataset.theme !== undefined) {
       const dark = !document.body.classList.contains('body--dark');
       setDark(dark);

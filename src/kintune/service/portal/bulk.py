@@ -29,13 +29,13 @@ def change_jobs(
     request: Request,
     application: ApplicationOf,
     use_cases: UseCasesOf,
-    action: Annotated[Literal["cancel", "finish", "retry", "delete-files", "delete-for-good"], Form()],
+    action: Annotated[Literal["cancel", "finish", "retry", "delete-files"], Form()],
     job: Annotated[list[str], Form(max_length=_MOST)] = [],  # noqa: B006 - FastAPI's way to say that there may be none
 ) -> Response:
     """Cancel, finish or retry jobs, or delete their files, each as if it were asked for alone.
 
-    The list says which were refused, and why.  Before files are deleted, it asks.  What follows the question mark is
-    the list's own, so that the answer leads back to it.
+    The list says which were refused, and why.  What follows the question mark is the list's own, so that the answer
+    leads back to it.
     """
     try:
         require_own_origin(request)
@@ -45,18 +45,16 @@ def change_jobs(
         return RedirectResponse("/sign-in", 303)
     except Forbidden:
         return _list(request, {"forbidden": job})
-    if action == "delete-files":
-        return _list(request, {"deleting": job})
     came: dict[str, list[str]] = {}
     for each in job:
         try:
             if action == "retry":
                 use_cases.retry(visitor, address_of(request), each)
-            elif action == "delete-for-good":
+            elif action == "delete-files":
                 use_cases.delete_files(visitor, address_of(request), each)
             else:
                 use_cases.command(visitor, address_of(request), each, JobCommand(action))
-            said = "deleted" if action == "delete-for-good" else "did"
+            said = "deleted" if action == "delete-files" else "did"
         except KintuneError as error:
             said = next((why for kind, why in _REASONS if isinstance(error, kind)), "failed")
         came.setdefault(said, []).append(each)
@@ -64,7 +62,7 @@ def change_jobs(
 
 
 def _list(request: Request, came: Mapping[str, Sequence[str]]) -> Response:
-    """Redirects to the list, which shows the outcome of the action for each job, or asks before it."""
+    """Redirects to the list, which shows the outcome of the action for each job."""
     query = JobQuery(request.query_params, request.query_params.getlist("state"))
     address = query.address(page=query.page)
     if said := {name: ",".join(each[:_LONGEST_ID] for each in jobs) for name, jobs in came.items() if jobs}:

@@ -5,15 +5,18 @@ Each file is sent and checked at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from nicegui import ui
 
-from kintune.errors import KintuneError
+from kintune.errors import InputError, KintuneError
+from kintune.service.access import NotFound
 from kintune.service.input_sets import misfit
 from kintune.service.model_store import INPUTS, Input
 from kintune.service.portal.frame import PageContext, Region, markup
+from kintune.service.portal.job_words import LABELS
 from kintune.service.portal.markup import notice, tag, text
 from kintune.terminal.formatting import counted
 
@@ -28,23 +31,46 @@ class InputsField:
     The script of the pages sends the files, and tells what the service has answered.
     """
 
-    def __init__(self, context: PageContext, inputs: Sequence[Input], name: str, words: str) -> None:
-        """`inputs` are the model's; `name` tells the fields of a form apart, and `words` say what it is for."""
+    def __init__(
+        self,
+        context: PageContext,
+        inputs: Sequence[Input],
+        name: str,
+        chosen: Sequence[int],
+        changed: Callable[[], None],
+    ) -> None:
+        """`inputs` are the model's; `name` is the field of the request, and the sets `chosen` are in it at first.
+
+        `changed` is called when another set is in it.
+        """
         self._context = context
         self._inputs = inputs
+        self._name = name
+        self._changed = changed
         self._ids: dict[str, int] = {}
         self._refused: dict[str, str] = {}
+        for each in chosen:
+            with suppress(NotFound):
+                self._ids[context.application.models.get(context.visitor, each, INPUTS).name] = each
         with ui.element("div").classes("stack full") as self._whole:
-            markup(sets_zone(context.visitor.quota.upload_mb, name, words))
+            markup(sets_zone(context.visitor.quota.upload_mb, name, LABELS[name]))
             self._said = Region("", "stack")
-            self._none = ui.button("Remove all of them", on_click=self._forget, color=None)
-            self._none.props("unelevated no-caps").classes("button")
+            with ui.element("div").classes("line"):
+                self._none = ui.button("Remove all of them", on_click=self._forget, color=None)
+                self._wrong = ui.button("Remove what cannot be used", on_click=self._forget_refused, color=None)
+            for button in (self._none, self._wrong):
+                button.props("unelevated no-caps").classes("button")
         ui.on("set_of_inputs", lambda event: self._came(event.args) if event.args.get("field") == name else None)
         self._show()
 
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """The sets of inputs that will be used."""
+    def chosen(self) -> tuple[int, ...]:
+        """The sets of inputs that will be used.
+
+        Raises:
+            InputError: a file was refused, and is still in the list.
+        """
+        for name, why in self._refused.items():
+            raise InputError(f"{self._name}: {name} cannot be used: {why}; remove the files that cannot be used")
         return tuple(dict.fromkeys(self._ids.values()))
 
     def set_visibility(self, visible: bool) -> None:
@@ -65,18 +91,24 @@ class InputsField:
             self._ids[name] = stored
         else:
             self._refused[name] = str(problem or "it was not sent").removeprefix(f"{name[:64]}: ")
+        self._changed()
         self._show()
 
     def _forget(self) -> None:
         self._ids.clear()
+        self._forget_refused()
+
+    def _forget_refused(self) -> None:
         self._refused.clear()
+        self._changed()
         self._show()
 
     def _show(self) -> None:
-        lines = [notice(f"{name}: {why}. It is left out.", "bad") for name, why in self._refused.items()]
+        lines = [notice(f"{name} cannot be used: {why}.", "bad") for name, why in self._refused.items()]
         said = tag("p", text(describe_sets(tuple(self._ids))), class_="small", role="status")
         self._said.show(said + "".join(lines))
         self._none.set_visibility(bool(self._ids or self._refused))
+        self._wrong.set_visibility(bool(self._ids and self._refused))
 
 
 def sets_zone(most_mb: int, name: str, words: str) -> str:

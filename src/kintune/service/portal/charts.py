@@ -85,7 +85,7 @@ def curves(shown: Sequence[Curve], lines: Sequence[Line], now: float | None = No
 
 def _legend(drawn: Sequence[Curve], lines: Sequence[Line], now: float | None) -> str:
     entries = [
-        (f"var(--series-{number % 5})", f"{curve.name}: {milliseconds(curve.points[-1][1])}")
+        (f"var(--series-{number % 5})", f"{_called(curve, drawn)}: {milliseconds(curve.points[-1][1])}")
         for number, curve in enumerate(drawn)
     ]
     entries += [(_colour(line, number), f"{line.name}: {milliseconds(line.ms)}") for number, line in enumerate(lines)]
@@ -93,6 +93,11 @@ def _legend(drawn: Sequence[Curve], lines: Sequence[Line], now: float | None) ->
         entries.append(("var(--faint)", f"now: {clock(now)}"))
     items = (tag("li", tag("i", style=f"background:{colour}") + text(words)) for colour, words in entries)
     return tag("ul", items, class_="legend" if len(drawn) > 1 else "legend only-narrow", aria_label="Legend")
+
+
+def _called(curve: Curve, drawn: Sequence[Curve]) -> str:
+    """What a curve is called in the picture: by its name where there are others."""
+    return curve.name if len(drawn) > 1 else "Kintune"
 
 
 def _colour(line: Line, number: int) -> str:
@@ -160,7 +165,7 @@ def _picture(drawn: Sequence[Curve], lines: Sequence[Line], now: float | None, s
         way = f"{_steps(curve.points, x, scale)}H{x(end):.1f}"
         parts.append(f'<path d="{way}" fill="none" style="stroke:{colour}" stroke-width="2.5"/>')
         last = curve.points[-1][1]
-        ends.append((f"{curve.name if len(drawn) > 1 else 'Kintune'} {milliseconds(last)}", last, colour))
+        ends.append((f"{_called(curve, drawn)} {milliseconds(last)}", last, colour))
         parts.append(
             f'<circle cx="{x(curve.points[-1][0]):.1f}" cy="{scale.y(curve.points[-1][1]):.1f}" r="4" '
             f'style="fill:{colour}"/>'

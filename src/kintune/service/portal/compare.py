@@ -13,10 +13,10 @@ from kintune.service.job_repository import Job
 from kintune.service.job_status import JobStatus
 from kintune.service.portal.charts import Curve, curves
 from kintune.service.portal.frame import PageContext, ago, heading, markup, page
-from kintune.service.portal.job import outcome_of
 from kintune.service.portal.job_words import describe_error, describe_precision, describe_request, describe_where
-from kintune.service.portal.markup import Heading, link, notice, table, tag, text
+from kintune.service.portal.markup import Column, chip, link, notice, table, tag, text
 from kintune.service.portal.operators import Operator, operators_of
+from kintune.service.portal.outcomes import outcome_of
 from kintune.terminal.comparison import describe_share
 from kintune.terminal.formatting import duration, milliseconds
 
@@ -27,6 +27,7 @@ MOST = 5
 
 _OFFERED = 40
 _MOST_ROWS = 60
+_LONGEST = 30  # name that is not cut
 
 
 class Compared(NamedTuple):
@@ -37,6 +38,11 @@ class Compared(NamedTuple):
     report: RunReport
     operators: tuple[Operator, ...]
     where: str
+
+    @property
+    def short(self) -> str:
+        """The name, cut where it is long."""
+        return self.name if len(self.name) <= _LONGEST else f"{self.name[:13]}...{self.name[-13:]}"
 
 
 @page("/compare", "Compare")
@@ -56,7 +62,7 @@ async def compare_page(context: PageContext) -> None:
         ]
         picture = curves(drawn, [])
         if picture:
-            markup(tag("h2", "Best latency over the time of tuning") + picture, "card")
+            markup(tag("h2", "Estimated latency over the time of tuning") + picture, "card")
         markup(tag("h2", "Results") + _facts(found), "card")
         markup(tag("h2", "Operators, by the largest difference") + _operators(found), "card")
     elif found:
@@ -87,36 +93,48 @@ def _found(context: PageContext, asked: Sequence[str]) -> tuple[list[Compared], 
 
 
 def _facts(found: Sequence[Compared]) -> str:
-    best = min((each.job.latency_ms for each in found if each.job.latency_ms is not None), default=None)
+    sound = [each.job.latency_ms for each in found if each.job.latency_ms is not None and not each.report.uncertain]
+    best = min(sound) if len(sound) > 1 else None
     rows = [
         ("latency", [_latency(each, best) for each in found]),
+        ("estimated by the search", [_estimate(each) for each in found]),
         ("of the fastest runtime", [_share(each) for each in found]),
         ("request", [text(describe_request(each.job.wanted)) for each in found]),
         ("device", [text(each.job.wanted.device) for each in found]),
         ("outputs", [text(describe_error(each.report)[0]) for each in found]),
+        ("not compared", [_lines(each.report.not_compared) for each in found]),
         ("precision", [text(describe_precision(each.report)) for each in found]),
         ("runs", [text(each.where) for each in found]),
         ("programs measured", [str(each.report.trials) for each in found]),
         ("time of tuning", [duration(each.report.seconds) for each in found]),
     ]
-    headings = [Heading(tag("span", "what", class_="hidden"))]
-    headings += [Heading(link(each.name, f"/jobs/{each.job.id}")) for each in found]
-    lines = (
-        tag("tr", tag("th", name, scope="row") + "".join(tag("td", cell, class_="reason") for cell in cells))
-        for name, cells in rows
-    )
-    return table("Results side by side", headings, lines)
+    columns = [Column(tag("span", "what", class_="hidden"), "row")]
+    columns += [
+        Column(link(each.short, f"/jobs/{each.job.id}", title=each.name), "reason", text(each.short)) for each in found
+    ]
+    return table("Results side by side", columns, ([name, *cells] for name, cells in rows if any(cells)))
 
 
 def _latency(each: Compared, best: float | None) -> str:
+    """A latency, and how it stands against the best of those that are not uncertain."""
     if each.job.latency_ms is None:
         return "not timed as a whole"
     said = tag("strong", milliseconds(each.job.latency_ms))
+    if each.report.uncertain:
+        return said + " " + chip("uncertain", "warn") + _lines(each.report.uncertain)
     if best is None:
         return said
     if each.job.latency_ms == best:
         return said + tag("span", "the fastest", class_="under good")
     return said + tag("span", f"{each.job.latency_ms / best:.2f}x the fastest", class_="under")
+
+
+def _estimate(each: Compared) -> str:
+    return milliseconds(each.report.curve[-1].latency_ms) if each.report.curve else ""
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "".join(tag("span", text(line), class_="under") for line in lines)
 
 
 def _share(each: Compared) -> str:
@@ -153,23 +171,23 @@ def operator_rows(found: Sequence[Sequence[Operator]]) -> list[tuple[str, list[O
 
 def _operators(found: Sequence[Compared]) -> str:
     rows = operator_rows([each.operators for each in found])
-    headings = [Heading("operators"), *(Heading(text(each.name), True) for each in found)]
+    columns = [Column("operators", "name", label=""), *(Column(text(each.short), "num") for each in found)]
     lines = []
     for title, cells in rows[:_MOST_ROWS]:
         known = [each.total_us for each in cells if each is not None and each.total_us]
         shown = []
         for each in cells:
             if each is None or each.us is None:
-                shown.append(tag("td", tag("span", "none", class_="faint"), class_="num"))
+                shown.append(tag("span", "none", class_="faint"))
                 continue
             is_best = len(known) > 1 and each.total_us == min(known) < max(known)
             narrow = "" if each.precision == "fp32" else tag("span", text(each.precision), class_="under")
             time = milliseconds(each.total_us / 1e3)
-            shown.append(tag("td", tag("span", time, class_="good" if is_best else None) + narrow, class_="num"))
-        lines.append(tag("tr", tag("td", text(title), class_="name") + "".join(shown)))
+            shown.append(tag("span", time, class_="good" if is_best else None) + narrow)
+        lines.append([text(title), *shown])
     rest = "" if len(rows) <= _MOST_ROWS else f" {len(rows) - _MOST_ROWS} more differ less."
     under = tag("p", f"All runs of each in one run of the network; green is the fastest.{rest}", class_="faint small")
-    return table("Operators side by side", headings, lines) + under
+    return table("Operators side by side", columns, lines) + under
 
 
 def _choice(context: PageContext, chosen: Sequence[str], *, is_open: bool) -> str:

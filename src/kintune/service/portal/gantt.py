@@ -1,41 +1,59 @@
-"""A Gantt chart of running stages: a row for each host and device, a colour for each kind of stage."""
+"""Gantt charts of stages and of jobs: a row for each host and device, a colour for each kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from kintune.service.portal.markup import tag, text
-from kintune.service.portal.style import STAGES
 from kintune.service.web.live_state import LiveStage
 from kintune.terminal.formatting import duration
 
-__all__ = ["DESCRIBED", "Bar", "bars_of", "gantt"]
+__all__ = ["JOBS", "STAGE_KINDS", "Bar", "Kind", "bars_of", "gantt"]
 
-DESCRIBED = {
-    "prepare": "read and lower the model",
-    "draft": "compile the network to check it",
-    "check": "compare the outputs with a reference",
-    "baseline": "time other runtimes",
-    "peak": "measure the machine's peak",
-    "select": "choose programs",
-    "build": "compile the programs",
-    "profile": "time the programs",
-    "update": "train the cost models",
-    "confirm": "time the best programs again",
-    "precision": "choose narrower parts",
-    "error": "measure the error",
-    "package": "link the result",
-    "prove": "compare the result",
-    "explain": "find the failing node",
+
+class Kind(NamedTuple):
+    """A kind of bars: what it means, and its colour in CSS."""
+
+    words: str
+    colour: str
+
+
+_WORDS = {
+    "prepare": "reading the model",
+    "draft": "compiling the network",
+    "check": "comparing outputs",
+    "baseline": "timing other runtimes",
+    "peak": "measuring the peak of the device",
+    "select": "choosing programs",
+    "build": "compiling programs",
+    "profile": "timing programs",
+    "update": "training cost models",
+    "confirm": "timing the best programs again",
+    "precision": "choosing precisions",
+    "error": "measuring errors",
+    "package": "linking the result",
+    "prove": "checking the result",
+    "explain": "finding the failing node",
     "other": "work of the service",
 }
-"""What each kind of stage does."""
 
-_LANE = 18  # pixels
+STAGE_KINDS = {kind: Kind(words, f"var(--stage-{kind})") for kind, words in _WORDS.items()}
+"""The kinds of stages."""
+
+JOBS = {
+    "under way": Kind("under way", "var(--accent)"),
+    "done": Kind("done", "var(--good)"),
+    "failed": Kind("failed", "var(--bad)"),
+    "cancelled": Kind("cancelled", "var(--faint)"),
+}
+"""Jobs, by how they ended."""
+
+_OTHER = "other"
+_LANE = 22  # pixels
 _MOST_LANES = 8
+_STEPS_S = (15.0, 60.0, 6 * 3600.0)  # between the marks of time
 _FINEST = 0.002  # of the width, below which bars of one kind that follow one another become one
-_TICKS = 6
 
 
 class Bar(NamedTuple):
@@ -60,7 +78,7 @@ def bars_of(stages: Sequence[LiveStage], now: float, seconds: float) -> dict[str
         if end <= begin:
             continue
         own = lanes.setdefault(stage.placement.device or stage.placement.host or "", [])
-        bar = Bar(stage.kind if stage.kind in STAGES else "other", stage.job, begin, end)
+        bar = Bar(stage.kind, stage.job, begin, end)
         free = [lane for lane in own if lane[-1].end <= begin + 1e-9]
         if free:
             _append(max(free, key=lambda lane: lane[-1].end), bar)
@@ -77,44 +95,44 @@ def _append(lane: list[Bar], bar: Bar) -> None:
         lane.append(bar)
 
 
-def gantt(stages: Sequence[LiveStage], now: float, seconds: float, named: Callable[[str], str]) -> str:
+def gantt(
+    stages: Sequence[LiveStage],
+    now: float,
+    seconds: float,
+    named: Callable[[str], str],
+    kinds: Mapping[str, Kind] = STAGE_KINDS,
+) -> str:
     """The chart with its legend; `named` says what a job is called. Empty where nothing ran."""
-    lanes = bars_of(stages, now, seconds)
+    lanes = bars_of([each if each.kind in kinds else each._replace(kind=_OTHER) for each in stages], now, seconds)
     if not lanes:
         return ""
     parts = []
     for resource, own in lanes.items():
-        inside = (_bar(bar, number, seconds, named) for number, lane in enumerate(own) for bar in lane)
+        inside = (_bar(bar, number, seconds, named, kinds) for number, lane in enumerate(own) for bar in lane)
         chart = tag(
             "div", inside, class_="lane", style=f"height:{_LANE * len(own) + 4}px", role="img",
-            aria_label=f"Stages on {resource} in the last {duration(seconds)}",
+            aria_label=f"What ran on {resource} in the last {duration(seconds)}",
         )  # fmt: skip
         parts.append(tag("div", text(resource), class_="lane-name") + chart)
-    ticks = [f"{duration(seconds * (_TICKS - 1 - tick) / (_TICKS - 1))} ago" for tick in range(_TICKS - 1)] + ["now"]
+    step = next(step for step in _STEPS_S if seconds <= 5 * step)
+    ticks = [duration(step * left) for left in range(round(seconds / step), 0, -1)] + ["now"]
     axis = tag("div", (tag("span", words) for words in ticks), class_="ticks")
+    seen = {bar.kind for own in lanes.values() for lane in own for bar in lane}
+    legend = (
+        tag("li", tag("i", style=f"background:{kind.colour}") + text(kind.words))
+        for name, kind in kinds.items()
+        if name in seen
+    )
     chart = tag("div", [*parts, tag("div"), axis], class_="lanes")
-    kinds = {bar.kind for own in lanes.values() for lane in own for bar in lane}
-    return chart + _legend([kind for kind in STAGES if kind in kinds])
+    return chart + tag("ul", legend, class_="legend", aria_label="Legend")
 
 
-def _bar(bar: Bar, lane: int, seconds: float, named: Callable[[str], str]) -> str:
+def _bar(bar: Bar, lane: int, seconds: float, named: Callable[[str], str], kinds: Mapping[str, Kind]) -> str:
     took = duration((bar.end - bar.begin) * seconds)
     many = f", {bar.stages} stages" if bar.stages > 1 else ""
     return tag(
         "i",
         style=f"left:{100 * bar.begin:.2f}%;width:{100 * (bar.end - bar.begin):.2f}%;top:{_LANE * lane + 4}px;"
-        f"background:var(--stage-{bar.kind})",
-        title=f"{bar.kind} of {named(bar.job)}, {took}{many}",
+        f"background:{kinds[bar.kind].colour}",
+        title=f"{named(bar.job)}: {kinds[bar.kind].words}, {took}{many}",
     )
-
-
-def _legend(kinds: Sequence[str]) -> str:
-    items = (
-        tag(
-            "li",
-            tag("i", style=f"background:var(--stage-{kind})")
-            + tag("span", f"{kind} {tag('span', text(f'({DESCRIBED[kind]})'), class_='faint')}"),
-        )
-        for kind in kinds
-    )
-    return tag("ul", items, class_="legend", aria_label="Kinds of stages")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import msgspec
 from nicegui import ui
 
-from kintune.core.hybrid import Hybrid
-from kintune.core.report import ProgressReport, RunReport
+from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.errors import InputError, KintuneError
-from kintune.hardware.gpu_target import is_gpu
-from kintune.runtime.manifest import Manifest
 from kintune.service.job_repository import Job, JobStep
 from kintune.service.job_request import MOST_PRIORITY
 from kintune.service.job_status import JobCommand, JobStatus
@@ -29,14 +25,18 @@ from kintune.service.portal.frame import (
     page,
     telling,
 )
+from kintune.service.portal.gantt import STAGE_KINDS
 from kintune.service.portal.job_words import headline, outlook_of, saved_progress, target_ms
-from kintune.service.portal.markup import notice, tag, text
-from kintune.service.portal.operators import families_of, manifests_in, operators_of
+from kintune.service.portal.markup import name, notice, tag, text
+from kintune.service.portal.operators import families_of, operators_of
+from kintune.service.portal.outcomes import outcome_of
 from kintune.service.portal.profile_part import profile_part
-from kintune.terminal.comparison import describe_forecast, describe_untuned
+from kintune.service.webhook_outcome import WebhookOutcome
+from kintune.service.webhooks import Webhooks
+from kintune.terminal.comparison import describe_forecast
 from kintune.terminal.formatting import describe_effort, describe_failures
 
-__all__ = ["JobView", "Outcome", "job_page", "outcome_of", "read_job", "report_of"]
+__all__ = ["JobView", "job_page", "read_job"]
 
 _TAIL = 16_000  # bytes of the log that are shown
 
@@ -44,14 +44,14 @@ _TAIL = 16_000  # bytes of the log that are shown
 @page("/jobs/{job}", "Job")
 async def job_page(context: PageContext, job: str) -> None:
     """Everything about one job, as it happens."""
-    found, steps = await asyncio.to_thread(read_job, context, job)
-    view = JobView(context, found)
-    view.show(found, steps)
+    read = await asyncio.to_thread(read_job, context, job)
+    view = JobView(context, read[0])
+    view.show(*read)
     early_heading(view.title)
 
 
-def read_job(context: PageContext, job: str) -> tuple[Job, list[JobStep]]:
-    """Returns what the page shows of a job from the database: the job and its steps.
+def read_job(context: PageContext, job: str) -> tuple[Job, list[JobStep], list[WebhookOutcome]]:
+    """Returns what the page shows of a job from the database: the job, its steps, and the calls of its webhook.
 
     Raises:
         NotFound: there is no such job for the visitor.
@@ -59,52 +59,8 @@ def read_job(context: PageContext, job: str) -> tuple[Job, list[JobStep]]:
     """
     jobs = context.application.jobs
     found = jobs.get(context.visitor, job)
-    return found, jobs.steps(found)
-
-
-class Outcome(NamedTuple):
-    """The outcome of a finished job; without `manifests` if its executable is gone or cannot be read."""
-
-    report: RunReport
-    manifests: tuple[Manifest, ...]
-    size: int | None
-
-    @property
-    def hybrid(self) -> Hybrid | None:
-        """What runs where, of a result that runs partly in onnxruntime."""
-        return self.manifests[0].hybrid if self.manifests else None
-
-    @property
-    def has_exports(self) -> bool:
-        """Whether it can be exported for programs without Kintune."""
-        return bool(self.manifests) and not is_gpu(self.manifests[0].target)
-
-
-def report_of(context: PageContext, job: Job) -> RunReport | None:
-    """Returns the report of a job; None if it has none that this version can read."""
-    if job.report is None:
-        return None
-    try:
-        with context.application.blobs.open(job.report) as file:
-            return msgspec.json.decode(file.read(), type=RunReport)
-    except (KintuneError, msgspec.MsgspecError):
-        return None
-
-
-def outcome_of(context: PageContext, job: Job) -> Outcome | None:
-    """The report of a job, and what its executable says of itself."""
-    report = report_of(context, job)
-    if report is None:
-        return None
-    manifests: tuple[Manifest, ...] = ()
-    size = None
-    try:
-        if job.executable is not None:
-            path = context.application.blobs.path(job.executable)
-            manifests, size = manifests_in(path), path.stat().st_size
-    except (KintuneError, OSError):
-        pass  # the page says what the report knows
-    return Outcome(report, manifests, size)
+    called = found.state.over and found.wanted.webhook is not None
+    return found, jobs.steps(found), Webhooks(context.application.database).of_job(found.id) if called else []
 
 
 class JobView:
@@ -116,37 +72,44 @@ class JobView:
         self._name = context.application.models.of_job(job.model).name
         self._may_submit = context.visitor.may_submit
         self._offered: tuple[bool, ...] | None = None
+        self._concluded: Job | None = None
         self.title = self._name
-        self._timer = keep_up_to_date(
-            1.0, lambda: read_job(context, job.id), lambda read: self.show(*read), active=not job.state.over
-        )
-        self._head = Region()
+        self._timer = keep_up_to_date(1.0, lambda: read_job(context, job.id), lambda read: self.show(*read))
+        self._head = Region("", "stack")
         self._stand = Region("", "card")
+        self._problem = Region("", "stack")
         with ui.element("div").classes("line") as self._buttons:
             pass
-        self._problem = Region("", "stack")
         self._chart = Region()
         self._result = Region("", "stack")
+        self._calls = Region()
         self._foot = Region("", "card stack")
         ui.page_title(f"{self._name} · Kintune")
 
-    def show(self, job: Job, steps: list[JobStep]) -> None:
+    def show(self, job: Job, steps: Sequence[JobStep], calls: Sequence[WebhookOutcome]) -> None:
         """Show the job as it is now."""
-        self._job = job
+        is_new, self._job = job != self._concluded, job
         self._offer()
-        if job.state.over:
-            self._timer.deactivate()
-            self._conclude()
-        else:
+        if not job.state.over:
             self._show_search()
+        elif is_new:
+            self._concluded = job
+            self._conclude()
+        if job.state.over and not any(call.due for call in calls):
+            self._timer.deactivate()
+        self._calls.show(parts.webhook_part(calls))
         self._foot.show(self._history(steps))
 
     def _show_search(self) -> None:
         job, live_state = self._job, self._context.live_state
         running = live_state.running(job.id)
-        doing = ", ".join(f"{stage.kind} on {stage.placement.device or stage.placement.host}" for stage in running)
+        doing = ", ".join(
+            f"{STAGE_KINDS[stage.kind].words if stage.kind in STAGE_KINDS else stage.kind} on "
+            f"{stage.placement.device or stage.placement.host}"
+            for stage in running
+        )
         report = live_state.progress(job.id) or saved_progress(job)
-        self._title(report)
+        self._title(report, job.fastest_baseline if report is None else report.fastest_baseline)
         self._stand.show(parts.stand(job, "" if report is None else describe_effort(report), doing, job.wanted.device))
         if report is None:
             self._chart.show(_card(tag("p", "The curve begins with the first measurement.", class_="faint")))
@@ -158,35 +121,35 @@ class JobView:
             report.elapsed_s,
         )
         self._chart.show(drawn or _card(tag("p", "The curve begins with the first measurement.", class_="faint")))
-        details = "; ".join(filter(None, (describe_untuned(report), describe_failures(report))))
-        said = tag("p", text(f"Details: {details}"), class_="faint small") if details else ""
+        details = describe_failures(report)
+        said = tag("p", text(details), class_="faint small") if details else ""
         self._result.show(parts.families_under_way(report.families) + said)
 
-    def _title(self, report: ProgressReport | None) -> None:
-        job = self._job
-        fastest = job.fastest_baseline if job.state.over or report is None else report.fastest_baseline
+    def _title(self, report: ProgressReport | None, fastest: FastestBaseline | None, flags: str = "") -> None:
         said, kind = outlook_of(fastest)
-        if said and not job.state.over:
+        if report is not None and kind:
             said = f"so far {said}"
         under = tag("p", text(said), class_=kind) if said else ""
-        if report is not None and not job.state.over and (foretold := describe_forecast(report)):
+        if report is not None and (foretold := describe_forecast(report)):
             under += tag("p", text(f"{foretold[0].upper()}{foretold[1:]}"), class_="faint")
-        self.title = headline(self._name, job, report)
-        self._head.show(tag("h1", text(self.title)) + under)
+        self.title = headline(self._name, self._job, report)
+        self._head.show(tag("div", tag("h1", name(self.title)) + under) + flags)
 
     def _curve(self, curve: Curve, lines: list[Line], target: float | None, now: float | None) -> str:
         if target is not None:
             lines = [*lines, Line("target", target)]
         picture = curves([curve], lines, now)
-        return _card(tag("h2", "Best latency over the time of tuning") + picture) if picture else ""
+        return _card(tag("h2", "Estimated latency over the time of tuning") + picture) if picture else ""
 
     def _conclude(self) -> None:
-        job = self._job
-        self._title(None)
+        job, outcome = self._job, outcome_of(self._context, self._job)
+        fastest = job.fastest_baseline if job.state is JobStatus.DONE else None
+        if outcome is not None:
+            fastest = outcome.report.fastest_baseline or fastest
+        self._title(None, fastest, "" if outcome is None else parts.flags(outcome.report))
         said = job.reason if job.state is JobStatus.DONE else ""  # else it is said below
         self._stand.show(parts.stand(job, said, "", job.wanted.device))
-        self._problem.show(parts.failures(job) + parts.removed_files(job, self._name))
-        outcome = outcome_of(self._context, job)
+        self._problem.show(parts.failures(job, _measured(job)) + parts.removed_files(job, self._name))
         if outcome is None:
             self._chart.show("")
             self._result.show(
@@ -216,7 +179,7 @@ class JobView:
         ]
         self._result.show("".join(found))
 
-    def _history(self, steps: list[JobStep]) -> str:
+    def _history(self, steps: Sequence[JobStep]) -> str:
         job = self._job
         tail, is_cut = "", False
         if job.log is not None:
@@ -241,15 +204,28 @@ class JobView:
             if not self._may_submit:
                 markup(tag("p", READ_ONLY, class_="faint small"))
             elif job.state.over:
-                if job.state is not JobStatus.DONE:
-                    _button("Try again", self._retry, "main")
-                _button("New job with this model", lambda: ui.navigate.to(f"/new?model={job.model}"))
+                self._offer_what_follows()
             else:
                 self._offer_commands(can_finish=can_finish)
             if job.state is JobStatus.DONE:
                 _button("Compare with others", lambda: ui.navigate.to(f"/compare?job={job.id}"))
             if self._may_submit and can_delete:
                 _button("Delete its files", self._ask_before_deleting, "danger")
+
+    def _offer_what_follows(self) -> None:
+        """What can be done after a job is over; first what is likely to lead to a result."""
+        job = self._job
+        again = f"/new?model={job.model}&like={job.id}"
+        if job.state is JobStatus.DONE:
+            if job.executable is not None:
+                markup(parts.download_link(job, self._name))
+            _button("New job with this model", lambda: ui.navigate.to(again))
+            return
+        may_help = job.state is JobStatus.CANCELLED or _measured(job) > 0
+        retry = ("Try again", self._retry)
+        change = ("Change the request", lambda: ui.navigate.to(again))
+        for number, (words, do) in enumerate((retry, change) if may_help else (change, retry)):
+            _button(words, do, "" if number else "main")
 
     def _offer_commands(self, *, can_finish: bool) -> None:
         """What can be done with a job that is not over."""
@@ -289,6 +265,12 @@ class JobView:
         with telling():
             self._context.use_cases.delete_files(self._context.submitter, self._context.address, self._job.id)
             self.show(*read_job(self._context, self._job.id))
+
+
+def _measured(job: Job) -> int:
+    """How many programs it has measured, as far as that was written down."""
+    report = saved_progress(job)
+    return 0 if report is None else report.trials
 
 
 def _button(words: str, do: object, kind: str = "") -> None:

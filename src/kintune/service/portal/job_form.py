@@ -1,27 +1,28 @@
-"""The form of a new job: a list of fields, each of which adds its elements and says what it puts into the request."""
+"""The form of a new job: first what everybody chooses, folded away what few need, and the button."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import msgspec
 from nicegui import ui
+from nicegui.elements.mixins.validation_element import ValidationElement
+from nicegui.elements.mixins.value_element import ValueElement
 
 from kintune.core.config import DEFAULT_MAX_ERROR
-from kintune.core.latency_target import parse_target
 from kintune.errors import InputError
-from kintune.service.job_request import MOST_PRIORITY, JobRequest, check_webhook, read_constants, read_shape
+from kintune.service.job_request import JobRequest, check, read_constants, read_shape
 from kintune.service.model_store import Findings, Input, StoredModel
 from kintune.service.portal.calibration import InputsField
-from kintune.service.portal.frame import PageContext, markup
-from kintune.service.portal.markup import tag
-from kintune.service.portal.shape_words import dimension_names, spelled
+from kintune.service.portal.frame import PageContext, Region, markup
+from kintune.service.portal.job_words import LABELS, spoken
+from kintune.service.portal.markup import notice, tag
+from kintune.service.portal.shape_words import dimension_names, shape_text, spelled
 
-__all__ = ["FIELDS", "JobForm", "prefilled", "shape_problem", "until_problem", "webhook_problem"]
-
-Reader = Callable[[dict[str, Any]], None]
-"""Puts what a field holds into the request."""
+__all__ = ["JobForm", "prefilled", "problem_of", "shape_problem"]
 
 _USUAL = {"batch": 1, "n": 1, "b": 1, "height": 224, "h": 224, "width": 224, "w": 224, "channels": 3, "c": 3}
 _SEQUENCE = ("seq", "len", "token", "time")
@@ -34,22 +35,52 @@ _PRECISIONS = {
 }
 _QUANTISING = ("int8", "auto")
 _WEIGHTS = {0: "as they are", 4: "4 bits", 8: "8 bits"}
+_SHOW = """
+    const field = document.getElementById('%s');
+    field.closest('details')?.setAttribute('open', '');
+    field.scrollIntoView({block: 'center'});
+    field.querySelector('input, textarea')?.focus({preventScroll: true});
+"""
+
+
+class _FieldError(InputError):
+    """A field of the form cannot be read, as is said below it."""
+
+    def __init__(self, field: ValidationElement[Any]) -> None:
+        super().__init__(f"{field.props['label']}: {field.error}")
+        self.field: ValueElement[Any] = field
 
 
 class JobForm:
-    """The form of a new job for a model; `request` returns what its fields say."""
+    """The form of a new job for a model; `request` returns what its fields say, which at first is what is `usual`."""
 
-    def __init__(self, context: PageContext, model: StoredModel) -> None:
-        self.context = context
-        self.model = model
-        self.findings = model.findings or Findings()
-        self.open_inputs = [each for each in self.findings.inputs if None in each.shape]
-        self._readers: list[Reader] = []
-        for heading, fields in FIELDS.items():
-            markup(tag("h3", heading))
-            with ui.element("div").classes("formrow"):
-                for field in fields:
-                    self._readers.append(field(self))
+    def __init__(self, context: PageContext, model: StoredModel, usual: JobRequest, submit: Callable[[], Awaitable[None]]) -> None:
+        self._context = context
+        self._usual = usual
+        self._inputs = (model.findings or Findings()).inputs
+        self._fields: dict[str, ValueElement[Any]] = {}
+        self._conversions: dict[str, Callable[[Any], Any]] = {}
+        with ui.element("section").classes("card stack"):
+            with _row():
+                self._first()
+            with ui.element("details").props("id=more") as more:
+                with ui.element("summary"):
+                    markup("More options", "inline")
+                with _row("Inputs", shown=bool(self._inputs)):
+                    self._fixed_inputs()
+                with _row("Precision and runtime"):
+                    self._ways()
+                with _row("Comparison of outputs"):
+                    self._comparison()
+                with _row("The run"):
+                    self._run()
+        plain = JobRequest()
+        if any(getattr(usual, name) != getattr(plain, name) for name in _FOLDED):
+            more.props("open")
+        with ui.element("div").classes("submit"):
+            ui.button("Make it fast", on_click=submit, color=None).props("unelevated no-caps").classes("button main")
+            self._problem = Region()
+        self._adapt()
 
     def request(self) -> JobRequest:
         """What the fields say.
@@ -57,223 +88,174 @@ class JobForm:
         Raises:
             InputError: one of them cannot be read.
         """
-        wanted: dict[str, Any] = {}
-        for read in self._readers:
-            read(wanted)
-        return JobRequest(**wanted)
+        for field in [*self._fields.values(), *self._shapes.values()]:
+            if isinstance(field, ValidationElement) and field.visible and not field.validate():
+                raise _FieldError(field)
+        wanted = {name: self._conversions[name](field.value) for name, field in self._fields.items()}
+        if wanted["precision"] == "fp32" and not wanted["weights"]:
+            del wanted["max_error"]
+        sets = self._calibration.chosen() if wanted["precision"] in _QUANTISING else ()
+        if wanted["precision"] == "int8" and not sets:
+            raise InputError(
+                "calibrate: int8 needs inputs to find the ranges of the values; choose .npz files, or bf16"
+            )
+        if sets and wanted["weights"]:
+            raise InputError("weights: calibration inputs quantise the model as well; leave one of the two out")
+        given = {name: field.value or "" for name, field in self._shapes.items() if name not in wanted["constants"]}
+        shapes = {name: read_shape(name, said) for name, said in given.items()}
+        return JobRequest(**wanted, shapes=shapes, calibrate=sets, inputs=self._compared.chosen())
 
+    def say(self, error: Exception) -> None:
+        """Shows why the request was refused, beside the button and at its field, until a field is changed."""
+        if isinstance(error, _FieldError):
+            field: ValueElement[Any] | None = error.field
+            said = str(error)
+        else:
+            name, words = spoken(str(error)) if isinstance(error, InputError) else ("", str(error))
+            field, said = self._fields.get(name), f"{LABELS[name]}: {words}" if name else words
+            if isinstance(field, ValidationElement):
+                field.error = words
+        if field is not None:
+            ui.run_javascript(_SHOW % field.html_id)
+        self._problem.show(notice(said, "bad"))
 
-def _until(form: JobForm) -> Reader:
-    del form
-    field = _outlined(
-        ui.input(
-            "Target latency",
-            placeholder="8, or onnxruntime*0.8",
-            validation=until_problem,
+    def _add(self, name: str, field: Any, hint: str = "", convert: Callable[[Any], Any] = lambda said: said) -> None:
+        """Takes in the field of the request that has this name; what is written there is checked at once."""
+        self._fields[name], self._conversions[name] = field, convert
+        if isinstance(field, ValidationElement):
+            field.validation = lambda said: problem_of(name, said, convert)
+            field.props("outlined stack-label").props["hint"] = hint
+        field.on_value_change(self._changed)
+
+    def _changed(self) -> None:
+        """Takes back what was said of a request, since it is another one now."""
+        self._problem.show("")
+        self._adapt()
+
+    def _first(self) -> None:
+        usual, application = self._usual, self._context.application
+        hint = "Milliseconds, or a share of a runtime: onnxruntime*0.8. Empty: as fast as it gets"
+        self._add("until", _text("until", usual.until), hint, _stripped)
+        self._add("minutes", _number("minutes", usual.minutes), "It ends earlier once nothing more is gained")
+        self._precision = ui.select(_PRECISIONS, label=LABELS["precision"], value=usual.precision)
+        self._add("precision", self._precision)
+        devices = application.devices
+        chosen = usual.device if usual.device in devices else devices[0]
+        self._add("device", ui.select(list(devices), label=LABELS["device"], value=chosen))
+        self._fields["device"].set_visibility(len(devices) > 1)
+        hint = "Of the outputs, as a share of their norm"
+        self._add("max_error", _number("max_error", usual.max_error or DEFAULT_MAX_ERROR, 1e-3), hint)
+        self._calibration = InputsField(self._context, self._inputs, "calibrate", usual.calibrate, self._changed)
+        self._shapes: dict[str, ui.input] = {}
+        for each in self._inputs:
+            if None not in each.shape:
+                continue
+            known = usual.shapes.get(each.name)
+            value = prefilled(each) if known is None else shape_text(known)
+            field = ui.input(f"Shape of {each.name}", value=value, validation=partial(shape_problem, each))
+            field.props("outlined stack-label").props["hint"] = (
+                f"The file says {spelled(each)}; 1x{{32,64}} for several"
+            )
+            field.on_value_change(self._changed)
+            self._shapes[each.name] = field
+
+    def _fixed_inputs(self) -> None:
+        said = "\n".join(
+            f"{name}={msgspec.json.encode(value).decode()}" for name, value in self._usual.constants.items()
         )
-    ).mark("until")
-    field.props('clearable hint="Milliseconds, or a share of a runtime. Empty: as fast as it gets"')
+        field = ui.textarea(LABELS["constants"], value=said, placeholder="sizes=1,3,8,8").props("autogrow rows=1")
+        self._add("constants", field, "One a line; fixed for good", lambda said: read_constants(said or ""))
+        box = ui.checkbox(LABELS["other_shapes"], value=self._usual.other_shapes == "onnxruntime")
+        self._add("other_shapes", box, convert=lambda chosen: "onnxruntime" if chosen else "refuse")
+        box.set_visibility(bool(self._shapes))
 
-    def read(wanted: dict[str, Any]) -> None:
-        wanted["until"] = str(field.value).strip() or None if field.value else None
+    def _ways(self) -> None:
+        usual = self._usual
+        field = ui.select(_WEIGHTS, label=LABELS["weights"], value=usual.weights or 0)
+        self._add("weights", field, "Constant weights of large products", lambda bits: bits or None)
+        for name, wanted in (("onnxruntime", not usual.onnxruntime), ("search", not usual.search)):
+            self._add(name, ui.checkbox(LABELS[name], value=wanted), convert=lambda chosen: not chosen)
+        box = ui.checkbox(LABELS["keep_denormals"], value=usual.keep_denormals)
+        self._add("keep_denormals", box.tooltip("Numbers below 1.2e-38 are not flushed to zero, which is slower"))
 
-    return read
+    def _comparison(self) -> None:
+        usual, hint = self._usual, "How far outputs may be from those of the model"
+        for name in ("rtol", "atol"):
+            self._add(name, _number(name, getattr(usual, name), 1e-3), hint, partial(_or_default, name))
+        self._compared = InputsField(self._context, self._inputs, "inputs", usual.inputs, self._changed)
+        self._compared.set_visibility(bool(self._inputs))
 
+    def _run(self) -> None:
+        usual = self._usual
+        hint = "Empty: as many as the time allows"
+        self._add("trials", _number("trials", usual.trials), hint, lambda said: None if said is None else _whole(said))
+        hint = "2 gets twice as much of a scarce resource as 1"
+        self._add("priority", _number("priority", usual.priority), hint, partial(_or_default, "priority"))
+        self._add("seed", _number("seed", usual.seed), "Of all random choices", lambda said: _whole(said or 0))
+        hint = "An address that is called when the job ends"
+        self._add("webhook", _text("webhook", usual.webhook), hint, _stripped)
+        self._add("share", ui.checkbox(LABELS["share"], value=usual.share))
 
-def _minutes(form: JobForm) -> Reader:
-    field = _outlined(ui.number("Minutes at most", value=form.context.application.settings.minutes, min=0.1))
-    field.mark("minutes")
-
-    def read(wanted: dict[str, Any]) -> None:
-        wanted["minutes"] = None if field.value is None else float(field.value)
-
-    return read
-
-
-def _device(form: JobForm) -> Reader:
-    devices = form.context.application.devices
-    field = _outlined(ui.select(list(devices), label="Device", value=devices[0])).mark("device")
-
-    def read(wanted: dict[str, Any]) -> None:
-        wanted["device"] = str(field.value)
-
-    return read
-
-
-def _shapes(form: JobForm) -> Reader:
-    fields = {}
-    for each in form.open_inputs:
-        field = ui.input(
-            f"Shape of {each.name}",
-            value=prefilled(each),
-            placeholder="1x3x224x224",
-            validation=partial(shape_problem, each),
-        )
-        field.props["hint"] = f"The file says {spelled(each)}; 1x{{32,64}} for several"
-        fields[each.name] = _outlined(field)
-
-    def read(wanted: dict[str, Any]) -> None:
-        fixed = wanted.get("constants", {})
-        given = {name: field.value or "" for name, field in fields.items() if name not in fixed}
-        wanted["shapes"] = {name: read_shape(name, said) for name, said in given.items()}
-
-    return read
+    def _adapt(self) -> None:
+        """Shows the fields that matter, and the precisions that the device has."""
+        precision, weights = self._precision, self._fields["weights"]
+        lacks = self._context.application.lacks(str(self._fields["device"].value))
+        offered = {name: words for name, words in _PRECISIONS.items() if name not in lacks}
+        if list(offered) != list(precision.options):
+            precision.set_options(offered, value=precision.value if precision.value in offered else "fp32")
+        precision.props["hint"] = " ".join(f"Not offered: {name}, since {why}." for name, why in lacks.items() if why)
+        self._fields["max_error"].set_visibility(precision.value != "fp32" or bool(weights.value))
+        self._calibration.set_visibility(precision.value in _QUANTISING)
 
 
-def _constants(form: JobForm) -> Reader:
-    field = _outlined(ui.textarea("Constant inputs", placeholder="sizes=1,3,8,8 (one a line)"))
-    field.props("autogrow rows=1").mark("constants")
-    field.set_visibility(bool(form.findings.inputs))
-
-    def read(wanted: dict[str, Any]) -> None:
-        wanted["constants"] = read_constants(field.value or "")
-
-    return read
+_FOLDED = (
+    "constants", "other_shapes", "weights", "keep_denormals", "onnxruntime", "search", "rtol", "atol", "inputs",
+    "trials", "priority", "seed", "webhook", "share",
+)  # fmt: skip
+"""The fields of a request that are folded away."""
 
 
-def _other_shapes(form: JobForm) -> Reader:
-    field = ui.checkbox("Other shapes run in onnxruntime").mark("other-shapes")
-    field.set_visibility(bool(form.open_inputs))
-
-    def read(wanted: dict[str, Any]) -> None:
-        wanted["other_shapes"] = "onnxruntime" if field.value else "refuse"
-
-    return read
-
-
-def _precision(form: JobForm) -> Reader:
-    chosen = _outlined(ui.select(_PRECISIONS, label="Precision", value="fp32")).mark("precision")
-    weights = _outlined(ui.select(_WEIGHTS, label="Large weights", value=0)).mark("weights")
-    error = _outlined(
-        ui.number("Largest error", value=DEFAULT_MAX_ERROR, min=1e-6, max=0.99, step=1e-3).props(
-            'hint="Of the outputs, as a share of their norm"'
-        )
-    )
-    error.mark("max-error")
-    calibration = InputsField(form.context, form.findings.inputs, "calibrate", "Calibration inputs")
-
-    def may_err() -> bool:
-        return chosen.value != "fp32" or bool(weights.value)
-
-    def show() -> None:
-        error.set_visibility(may_err())
-        calibration.set_visibility(chosen.value in _QUANTISING)
-
-    for each in (chosen, weights):
-        each.on_value_change(show)
-    show()
-
-    def read(wanted: dict[str, Any]) -> None:
-        sets = calibration.ids if chosen.value in _QUANTISING else ()
-        if chosen.value == "int8" and not sets:
-            raise InputError("int8 needs inputs to find the ranges of the values: upload .npz files, or choose bf16")
-        if sets and weights.value:
-            raise InputError("calibration inputs and Large weights both quantise the model: leave one out")
-        wanted["precision"] = chosen.value
-        wanted["weights"] = weights.value or None
-        wanted["max_error"] = error.value if may_err() else None
-        wanted["calibrate"] = sets
-
-    return read
+@contextmanager
+def _row(heading: str = "", *, shown: bool = True) -> Iterator[None]:
+    """A part of the form, whose fields stand on the same columns as those of the others."""
+    with ui.element("div").classes("stack") as part:
+        if heading:
+            markup(tag("h3", heading))
+        with ui.element("div").classes("formrow"):
+            yield
+    part.set_visibility(shown)
 
 
-def _comparison(form: JobForm) -> Reader:
-    usual = JobRequest()
-    relative = _outlined(ui.number("Relative tolerance", value=usual.rtol, min=0, step=1e-3)).mark("rtol")
-    absolute = _outlined(ui.number("Absolute tolerance", value=usual.atol, min=0, step=1e-3)).mark("atol")
-    for field in (relative, absolute):
-        field.props('hint="How far outputs may be from those of the model"')
-    inputs = InputsField(form.context, form.findings.inputs, "inputs", "Inputs to compare outputs on")
-    inputs.set_visibility(bool(form.findings.inputs))
-
-    def read(wanted: dict[str, Any]) -> None:
-        wanted["inputs"] = inputs.ids
-        wanted["rtol"] = usual.rtol if relative.value is None else float(relative.value)
-        wanted["atol"] = usual.atol if absolute.value is None else float(absolute.value)
-
-    return read
+def _text(name: str, value: str | None) -> ui.input:
+    return ui.input(LABELS[name], value=value or "").props("clearable")
 
 
-def _denormals(form: JobForm) -> Reader:
-    del form
-    field = ui.checkbox("Keep denormal numbers").mark("keep-denormals")
-    field.tooltip("Compute with numbers below 1.2e-38 instead of flushing them to zero, which is slower")
-
-    def read(wanted: dict[str, Any]) -> None:
-        wanted["keep_denormals"] = bool(field.value)
-
-    return read
+def _number(name: str, value: float | None, step: float | None = None) -> ui.number:
+    return ui.number(LABELS[name], value=value, step=step)
 
 
-def _onnxruntime(form: JobForm) -> Reader:
-    del form
-    field = ui.checkbox("Run no node in onnxruntime").mark("no-onnxruntime")
-
-    def read(wanted: dict[str, Any]) -> None:
-        wanted["onnxruntime"] = not field.value
-
-    return read
+def _stripped(said: str | None) -> str | None:
+    return (said or "").strip() or None
 
 
-def _search(form: JobForm) -> Reader:
-    del form
-    field = ui.checkbox("Only compile, measure nothing").mark("only-compile")
-
-    def read(wanted: dict[str, Any]) -> None:
-        wanted["search"] = not field.value
-
-    return read
+def _or_default(name: str, said: float | None) -> float:
+    """A number, or what holds for an empty field."""
+    return getattr(JobRequest(), name) if said is None else said
 
 
-def _further(form: JobForm) -> Reader:
-    del form
-    trials = _outlined(ui.number("Programs at most", min=1, step=1)).mark("trials")
-    trials.props('clearable hint="Empty: as many as the time allows"')
-    priority = _outlined(ui.number("Priority", value=1.0, min=0.01, max=MOST_PRIORITY)).mark("priority")
-    priority.props('hint="2 gets twice as much of a scarce resource as 1"')
-    seed = _outlined(ui.number("Seed", value=0, min=0, step=1)).mark("seed")
-    webhook = _outlined(ui.input("Webhook", placeholder="https://host/path", validation=webhook_problem))
-    webhook.props('clearable hint="A URL that is called when the job ends"').mark("webhook")
-    share = ui.checkbox("Share the measurements with other users' jobs").mark("share")
-
-    def read(wanted: dict[str, Any]) -> None:
-        wanted["trials"] = None if trials.value is None else int(trials.value)
-        wanted["priority"] = 1.0 if priority.value is None else float(priority.value)
-        wanted["seed"] = int(seed.value or 0)
-        wanted["webhook"] = str(webhook.value).strip() or None if webhook.value else None
-        wanted["share"] = bool(share.value)
-
-    return read
+def _whole(said: float) -> float:
+    """A number as it is needed where it is whole; others are refused by their type."""
+    return int(said) if said == int(said) else said
 
 
-FIELDS: Mapping[str, tuple[Callable[[JobForm], Reader], ...]] = {
-    "Target": (_until, _minutes, _device),
-    "Inputs": (_constants, _shapes, _other_shapes),
-    "Precision and runtime": (_precision, _denormals, _onnxruntime, _search),
-    "Further options": (_comparison, _further),
-}
-"""The fields by their headings, in the order in which they are shown and read."""
-
-
-def until_problem(said: str | None) -> str | None:
-    """Returns what is wrong with a target as entered by a user, None if nothing is."""
-    if not said or not said.strip():
-        return None
+def problem_of(name: str, said: Any, convert: Callable[[Any], Any] = lambda said: said) -> str | None:
+    """Returns what is wrong with a field of a request as entered by a user, None if nothing is."""
     try:
-        parse_target(said)
-    except InputError as error:
-        return str(error)
-    return None
-
-
-def webhook_problem(said: str | None) -> str | None:
-    """Returns what is wrong with an address as entered by a user, None if nothing is."""
-    if not said or not said.strip():
-        return None
-    try:
-        check_webhook(said.strip())
-    except InputError as error:
-        return str(error)
+        value = convert(said)
+        if value is not None:
+            check(JobRequest(**{"precision": "bf16", name: value}))
+    except (InputError, OverflowError, ValueError) as error:
+        return spoken(str(error))[1]
     return None
 
 
@@ -319,7 +301,3 @@ def _guess(place: int, name: str, rank: int) -> int | None:
     if rank == 4 and place >= 2:
         return _USUAL["height"]
     return None
-
-
-def _outlined(element: Any) -> Any:
-    return element.props("outlined stack-label")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kintune.core.hybrid import Hybrid
-from kintune.core.report import FamilyProgress, RunReport
+from kintune.core.report import FamilyProgress, FastestBaseline, RunReport
 from kintune.service.job_repository import Job, JobStep
 from kintune.service.job_status import JobStatus
 from kintune.service.portal.frame import moment
@@ -16,19 +16,23 @@ from kintune.service.portal.job_words import (
     describe_request,
     describe_where,
     left_out,
+    plain_reason,
     snippets,
 )
-from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
+from kintune.service.portal.markup import Column, chip, link, notice, table, tag, text
 from kintune.service.portal.operators import Family, Operator
-from kintune.terminal.comparison import gain_of
+from kintune.service.webhook_outcome import WebhookOutcome
+from kintune.terminal.comparison import describe_medians, share_of
 from kintune.terminal.formatting import counted, duration, milliseconds
 from kintune.terminal.summary import REASONS
 
 __all__ = [
+    "download_link",
     "downloads",
     "failures",
     "families_map",
     "families_under_way",
+    "flags",
     "history",
     "latencies",
     "log_part",
@@ -36,6 +40,7 @@ __all__ = [
     "removed_files",
     "result_facts",
     "stand",
+    "webhook_part",
     "where_part",
 ]
 
@@ -44,6 +49,18 @@ _MOST_TITLES = 12
 _MOST_ROWS = 200
 _MOST_CAUSES = 8
 _SHADES = 6
+_LATENCIES = (
+    Column("runtime", "name", label=""), Column("median", "num"), Column("8 of 10 runs", "num"),
+    Column("Kintune's share", "num"),
+)  # fmt: skip
+_OPERATORS = (
+    Column("operators, slowest first", "name", label=""),
+    Column("precision"),
+    *(Column(name, "num") for name in ("occurs", "a run", "of all", "untuned", "GFLOP/s", "tried")),
+)
+_FAMILIES = (Column("family", "name", label=""), Column("operators", "num"), Column("tried", "num"))
+_WARNING = "notice notice-warn"
+_HISTORY = (Column("when (UTC)", label=""), Column("state", label=""), Column("why", "reason", label=""))
 _FADES = "linear-gradient(to right, var(--faint) 60%, transparent)"
 
 
@@ -69,15 +86,36 @@ def stand(job: Job, said: str, doing: str, device: str) -> str:
     return tag("div", parts, class_="stack")
 
 
-def failures(job: Job) -> str:
-    """Why it has no result, and what to do."""
+def flags(report: RunReport) -> str:
+    """What of a result is uncertain, and what could not be compared."""
+    lists = (("Uncertain", report.uncertain), ("Not compared", report.not_compared))
+    return "".join(
+        tag("div", tag("strong", title) + tag("ul", (tag("li", text(line)) for line in lines)), class_=_WARNING)
+        for title, lines in lists
+        if lines
+    )
+
+
+def failures(job: Job, measured: int) -> str:
+    """Why it has no result, and what to do; so many programs were `measured`."""
     if job.state is JobStatus.FAILED:
+        said = (
+            f"What it measured is kept ({counted(measured, 'program')}), and trying again goes on from there."
+            if measured
+            else "Nothing was measured yet. Where the cause lies in the model or in what was asked for, trying again "
+            "changes nothing: change the request."
+        )
         details = "" if job.log is None else " The log below has the details."
-        kept = f"Its measurements are kept, and a retry continues from them.{details}"
-        return notice(f"It failed: {job.reason or 'no cause is known'}", "bad") + tag("p", kept, class_="faint")
+        why = notice(f"It failed: {plain_reason(job.reason) or 'no cause is known'}", "bad")
+        return why + tag("p", said + details, class_="faint")
     if job.state is JobStatus.CANCELLED:
         return notice(f"It was cancelled{f': {job.reason}' if job.reason not in ('', 'cancelled') else ''}.")
     return ""
+
+
+def webhook_part(calls: Sequence[WebhookOutcome]) -> str:
+    """What came of the calls of its webhook; empty where it has none."""
+    return _card("Webhook", (tag("p", text(f"{call.words[0].upper()}{call.words[1:]}.")) for call in calls)) if calls else ""
 
 
 def removed_files(job: Job, name: str) -> str:
@@ -100,30 +138,26 @@ def latencies(report: RunReport) -> str:
     if not ran:
         return ""
     longest = max((value for name, value in ran.items() if name != "untuned"), default=max(ran.values()))
-    headings = [Heading("runtime"), Heading("median", True), Heading("8 of 10 runs", True), Heading("Kintune is", True)]
     rows = []
     for name, value in ran.items():
         spread = latency.spread.get("tuned" if name == "Kintune" else name)
         between = "" if spread is None else f"{milliseconds(spread.p10)} to {milliseconds(spread.p90)}"
-        share = "" if name == "Kintune" or not latency.tuned else f"{latency.tuned / value:.2f} of that"
+        other = FastestBaseline.of({name: value}, latency.tuned, latency.paired)
+        share = "" if name in ("Kintune", "untuned") or other is None else share_of(other)
         wide = f"width:{100 * min(1.0, value / longest):.1f}%"
         colour = "" if name == "Kintune" else f";background:{_FADES if value > longest else 'var(--faint)'}"
-        cells = [
-            tag("td", text(name) + tag("i", class_="share", style=wide + colour), class_="name"),
-            *(tag("td", cell, class_="num") for cell in (milliseconds(value), between, share)),
-        ]
-        rows.append(tag("tr", cells))
-    left_out = "".join(
-        tag("p", text(f"{name} was not compared: {why}"), class_="faint small") for name, why in report.skipped.items()
-    )
-    return _card("Latency, timed in turns", table("Latencies", headings, rows) + left_out)
+        bar = tag("i", class_="share", style=wide + colour)
+        rows.append([text(name) + bar, milliseconds(value), between, share])
+    said = [describe_medians(latency), *(f"{name} was not compared: {why}" for name, why in report.skipped.items())]
+    left_out = "".join(tag("p", text(line), class_="faint small") for line in said if line)
+    return _card("Latency, timed in turns", table("Latencies", _LATENCIES, rows) + left_out)
 
 
 def result_facts(report: RunReport, hybrid: Hybrid | None) -> str:
     """What there is to know of a result, in words."""
-    error, is_fine = describe_error(report)
+    error, kind = describe_error(report)
     facts = {
-        "Outputs": tag("span", text(error), class_=None if is_fine else "bad"),
+        "Outputs": tag("span", text(error), class_=kind or None),
         "Precision": text(describe_precision(report)),
         "Runs": text(describe_where(hybrid)),
         "Search": text(
@@ -138,8 +172,8 @@ def result_facts(report: RunReport, hybrid: Hybrid | None) -> str:
         causes = ", ".join(f"{cause} {count}" for cause, count in some)
         facts["Failed candidates"] = text(f"{sum(report.failures.values())} ({causes}); a few failures are normal")
     listed = "".join(tag("dt", name) + tag("dd", value) for name, value in facts.items())
-    notes = "".join(notice(note) for note in report.notes)
-    return _card("Result", tag("dl", listed, class_="facts") + notes)
+    parts = [tag("dl", listed, class_="facts"), *(notice(note) for note in report.notes)]
+    return _card("Result", tag("div", parts, class_="stack"))
 
 
 def where_part(hybrid: Hybrid | None) -> str:
@@ -162,13 +196,8 @@ def operators_table(operators: Sequence[Operator], *, is_profiled: bool) -> str:
     """A row for each distinct operator, by the user's nodes, the slowest first: what the search has made of it."""
     if not operators:
         return ""
-    names = (
-        ("operators, slowest first", False), ("precision", False), ("occurs", True), ("a run", True),
-        ("of all", True), ("untuned", True), ("GFLOP/s", True), ("tried", True),
-    )  # fmt: skip
-    rows = (_operator_row(each) for each in operators[:_MOST_ROWS])
     title = "Gain of the search" if is_profiled else "Where the time goes"
-    shown = table(title, [Heading(name, number) for name, number in names], rows)
+    shown = table(title, _OPERATORS, (_operator_row(each) for each in operators[:_MOST_ROWS]))
     said = "Times of one run of each, as measured alone."
     if not is_profiled:
         said += " kintune profile MODEL.kt says what bounds each inside the network, on the machine where it runs."
@@ -176,7 +205,7 @@ def operators_table(operators: Sequence[Operator], *, is_profiled: bool) -> str:
     return _card(title, shown + tag("p", text(said + rest), class_="faint small"))
 
 
-def _operator_row(each: Operator) -> str:
+def _operator_row(each: Operator) -> list[str]:
     others = "".join(tag("li", text(title)) for title in each.titles[1:_MOST_TITLES])
     if len(each.titles) > _MOST_TITLES:
         others += tag("li", f"and {len(each.titles) - _MOST_TITLES} more")
@@ -186,20 +215,16 @@ def _operator_row(each: Operator) -> str:
         key = f"same-{each.key}"
         more = tag("details", tag("summary", f"and {number - 1} like it", class_="small") + tag("ul", others), id=key)
     bar = tag("i", class_="share", style=f"width:{100 * each.share:.1f}%")
-    untuned = "" if each.untuned_us is None else _us(each.untuned_us)
-    if each.gain is not None:
-        untuned += tag("span", f"{gain_of(each.gain)} as fast", class_="under")
-    cells = [
-        tag("td", text(each.title) + more + bar, class_="name"),
-        tag("td", text(each.precision)),
-        tag("td", str(each.occurs), class_="num"),
-        tag("td", "" if each.us is None else _us(each.us), class_="num"),
-        tag("td", f"{each.share:.1%}", class_="num"),
-        tag("td", untuned, class_="num"),
-        tag("td", "" if each.gflops is None else f"{each.gflops:.0f}", class_="num"),
-        tag("td", f"{each.trials}{f', {each.failed} failed' if each.failed else ''}", class_="num"),
+    return [
+        text(each.title) + more + bar,
+        text(each.precision),
+        str(each.occurs),
+        "" if each.us is None else _us(each.us),
+        f"{each.share:.1%}",
+        "" if each.untuned_us is None else _us(each.untuned_us),
+        "" if each.gflops is None else f"{each.gflops:.0f}",
+        f"{each.trials}{f', {each.failed} failed' if each.failed else ''}",
     ]
-    return tag("tr", cells)
 
 
 def families_map(families: Sequence[Family]) -> str:
@@ -227,33 +252,31 @@ def _family_part(family: Family, largest: float) -> str:
 
 
 def families_under_way(families: Iterable[FamilyProgress]) -> str:
-    """The trials and the gain of each family so far."""
+    """The trials of each family so far."""
     found = sorted(families, key=lambda family: -family.trials)
     most = max((family.trials for family in found), default=0)
     if not found:
         return ""
-    headings = [Heading("family"), Heading("operators", True), Heading("tried", True), Heading("best gain", True)]
     rows = []
     for family in found:
         bar = tag("i", class_="share", style=f"width:{100 * family.trials / most if most else 0:.1f}%")
-        cells = [
-            tag("td", text(family.key.partition(":")[2] or family.key) + bar, class_="name"),
-            tag("td", str(family.subgraphs), class_="num"),
-            tag("td", str(family.trials), class_="num"),
-            tag("td", f"{gain_of(family.best_gain)} untuned", class_="num"),
-        ]
-        rows.append(tag("tr", cells))
-    return _card("Families, by programs measured", table("Families", headings, rows))
+        name = text(family.key.partition(":")[2] or family.key)
+        rows.append([name + bar, str(family.subgraphs), str(family.trials)])
+    return _card("Families, by programs measured", table("Families", _FAMILIES, rows))
+
+
+def download_link(job: Job, name: str) -> str:
+    """The button that downloads its executable."""
+    target = f"/api/v1/jobs/{job.id}/executable"
+    return link("Download", target, class_="button main", download=f"{name}.kt", id="download")
 
 
 def downloads(job: Job, name: str, size: int | None, *, has_exports: bool, hybrid: Hybrid | None) -> str:
     """Everything that can be downloaded, and what to write to use it."""
     base = f"/api/v1/jobs/{job.id}"
     partly = hybrid is not None
-    links = [
-        link(f"{name}.kt{f' ({size / 1e6:.1f} MB)' if size else ''}", f"{base}/executable", class_="button main",
-             download=f"{name}.kt", id="download")
-    ]  # fmt: skip
+    links = [link(f"{name}.kt{f' ({size / 1e6:.1f} MB)' if size else ''}", f"{base}/executable", class_="button",
+                  download=f"{name}.kt")]  # fmt: skip
     kinds = (("wheel", "Python wheel"), ("onnx", "For onnxruntime"), ("c", "For C and C++"))
     if has_exports:
         links += [
@@ -279,15 +302,9 @@ def _snippet(each: Snippet) -> str:
 def history(steps: Sequence[JobStep]) -> str:
     """The state transitions of the job."""
     rows = (
-        tag("tr", [tag("td", moment(step.at)), tag("td", chip(step.state.value, step.state.value)), _reason(step)])
-        for step in steps
+        [moment(step.at), chip(step.state.value, step.state.value), text(plain_reason(step.reason))] for step in steps
     )
-    headings = [Heading("when (UTC)"), Heading("state"), Heading("why")]
-    return tag("details", [tag("summary", "History"), table("History", headings, rows)], id="history")
-
-
-def _reason(step: JobStep) -> str:
-    return tag("td", text(step.reason), class_="reason")
+    return tag("details", [tag("summary", "History"), table("History", _HISTORY, rows)], id="history")
 
 
 def log_part(job: Job, tail: str, *, is_cut: bool) -> str:

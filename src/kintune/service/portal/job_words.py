@@ -15,10 +15,11 @@ from kintune.runtime.exports.wheel import package_name
 from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
-from kintune.terminal.comparison import describe_against, describe_estimate, describe_share
+from kintune.terminal.comparison import describe_against, describe_share
 from kintune.terminal.formatting import counted, milliseconds
 
 __all__ = [
+    "LABELS",
     "Snippet",
     "describe_error",
     "describe_precision",
@@ -27,10 +28,31 @@ __all__ = [
     "headline",
     "left_out",
     "outlook_of",
+    "plain_reason",
     "saved_progress",
     "snippets",
+    "spoken",
     "target_ms",
 ]
+
+
+LABELS: Mapping[str, str] = {
+    "until": "Target latency", "minutes": "Minutes at most", "device": "Device", "precision": "Precision",
+    "max_error": "Largest error", "calibrate": "Calibration inputs", "weights": "Large weights", "shapes": "Shapes",
+    "constants": "Constant inputs", "other_shapes": "Other shapes run in onnxruntime",
+    "keep_denormals": "Keep denormal numbers", "onnxruntime": "Run no node in onnxruntime", "search": "Only compile, measure nothing",
+    "rtol": "Relative tolerance", "atol": "Absolute tolerance", "inputs": "Inputs to compare outputs on",
+    "trials": "Programs at most", "priority": "Priority", "seed": "Seed", "webhook": "Webhook",
+    "share": "Share the measurements with other users' jobs",
+}  # fmt: skip
+"""What the form of a new job calls each field of a request."""
+
+_SINGULAR = {"constant": "constants", "shape": "shapes"}
+_FIELD = re.compile(r"(?:--)?(\w+):? ")
+_OPTION = re.compile(r"--([a-z][a-z-]*[a-z])")
+_LEAVE_OUT = re.compile(r"leave --.* out")
+_UNIT = re.compile(r"(?<=\d) (?=[a-z]+\b)")
+_UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
 class Snippet(NamedTuple):
@@ -43,18 +65,35 @@ class Snippet(NamedTuple):
 
 
 def headline(name: str, job: Job, report: ProgressReport | None) -> str:
-    """A job in a line: `resnet50: 1.32 ms, 0.76 of onnxruntime's 1.74 ms`."""
+    """A job in a line, without what it is compared with: `resnet50: 1.32 ms`; numbers stay with their units."""
     if job.state is JobStatus.DONE:
-        return f"{name}: {_taken(job.latency_ms, job.fastest_baseline) or 'done, not timed as a whole'}"
-    if job.state.over:
-        return f"{name}: {job.state.value}"
-    if report is not None and report.partial:
-        return f"{name}: {describe_estimate(report)}"
-    if report is not None and report.best_ms is not None:
-        return f"{name}: estimated {_taken(report.best_ms, report.fastest_baseline)}"
-    if report is not None and report.fastest_baseline is not None:
-        return f"{name}: {describe_share(report.fastest_baseline)}"
-    return f"{name}: {job.state.value}"
+        said = "done, not timed as a whole" if job.latency_ms is None else milliseconds(job.latency_ms)
+    elif report is not None and report.best_ms is not None and not job.state.over:
+        said = f"estimated {milliseconds(report.best_ms)}{' without what runs in onnxruntime' * report.partial}"
+    else:
+        said = job.state.value
+    return f"{name}: {_UNIT.sub(_UNBROKEN, said)}"
+
+
+def spoken(line: str) -> tuple[str, str]:
+    """The field that a line about a request begins with, "" if none, and the line in words of the form."""
+    found = _FIELD.match(line)
+    name = _SINGULAR.get(found[1], found[1]) if found else ""
+    if found is None or name not in LABELS:
+        return "", plain_reason(line)
+    said = plain_reason(line[found.end() :])
+    return name, f"{said[:1].upper()}{said[1:]}"
+
+
+def plain_reason(reason: str) -> str:
+    """A reason without advice to leave out options of the command line; the others are named as in the form."""
+    kept = (clause for clause in reason.split("; ") if not _LEAVE_OUT.fullmatch(clause))
+    return _OPTION.sub(_in_form, "; ".join(kept))
+
+
+def _in_form(option: re.Match[str]) -> str:
+    name = option[1].replace("-", "_")
+    return LABELS.get(_SINGULAR.get(name, name), name.replace("_", " "))
 
 
 def saved_progress(job: Job) -> ProgressReport | None:
@@ -65,19 +104,12 @@ def saved_progress(job: Job) -> ProgressReport | None:
         return None  # of another version
 
 
-def _taken(latency_ms: float | None, fastest: FastestBaseline | None) -> str:
-    if latency_ms is None:
-        return ""
-    if fastest is None:
-        return milliseconds(latency_ms)
-    against = FastestBaseline.of({fastest.name: fastest.ms}, latency_ms)
-    return f"{milliseconds(latency_ms)}, {describe_share(against or fastest)}"
-
-
 def outlook_of(fastest: FastestBaseline | None) -> tuple[str, str]:
     """How the network compares with the fastest runtime, in a clause, and whether that is "good" or "bad"."""
-    if fastest is None or fastest.verdict is None:
+    if fastest is None:
         return "", ""
+    if fastest.verdict is None:
+        return describe_share(fastest), ""
     kind = {BaselineVerdict.FASTER: "good", BaselineVerdict.SLOWER: "bad"}.get(fastest.verdict, "")
     return describe_against(fastest), kind
 
@@ -124,21 +156,21 @@ def spell(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "a number"
 
 
-def describe_error(report: RunReport) -> tuple[str, bool]:
-    """How far its outputs are from the model's, in words, and whether that is as it should be."""
+def describe_error(report: RunReport) -> tuple[str, str]:
+    """How far its outputs are from the model's, in words, and "bad" or "warn" unless that is as it should be."""
     error = report.max_rel_error if report.max_rel_error is not None else report.max_abs_error
     if error is None:
         reasons = f": {'; '.join(report.not_compared)}" if report.not_compared else ""
-        return f"its outputs were not compared{reasons}", report.within_tolerance is not False and not reasons
+        return f"its outputs were not compared{reasons}", "bad" if report.within_tolerance is False else "warn"
     kind = "relative error" if report.max_rel_error is not None else "error"
     size = "no error at all" if error == 0 else f"largest {kind} {_short(error)}"
     if report.within_tolerance is False:
-        return f"{size}, NOT within the tolerance", False
+        return f"{size}, NOT within the tolerance", "bad"
     if report.not_compared:
-        return f"{size} of what was compared; not compared: {'; '.join(report.not_compared)}", False
+        return f"{size} of what was compared; not compared: {'; '.join(report.not_compared)}", "warn"
     if report.norm_error is not None and report.narrow:
-        return f"{size} of a single value; what counts is the error of the outputs as a whole", True
-    return f"{size}, within the tolerance", True
+        return f"{size} of a single value; what counts is the error of the outputs as a whole", ""
+    return f"{size}, within the tolerance", ""
 
 
 def describe_precision(report: RunReport) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from nicegui import ui
 
 from kintune.core.report import ProgressReport
-from kintune.service.access import NotFound, Scope, Visitor
+from kintune.service.access import Scope, Visitor
 from kintune.service.job_listing import SORTED_BY, JobFilter, ListedJob
 from kintune.service.job_status import JobStatus
 from kintune.service.portal.frame import (
@@ -25,8 +25,9 @@ from kintune.service.portal.frame import (
     moment,
     page,
 )
-from kintune.service.portal.job_words import saved_progress
-from kintune.service.portal.markup import Heading, chip, link, notice, table, tag, text
+from kintune.service.portal.job_words import plain_reason, saved_progress
+from kintune.service.portal.markup import Column, action, actions, chip, choice, dialog, link, notice, table, tag, text
+from kintune.service.portal.outcomes import Signs, signs_of
 from kintune.terminal.comparison import describe_against, share_of
 from kintune.terminal.formatting import counted, describe_effort, milliseconds
 
@@ -61,14 +62,18 @@ _CAME = {
 """What is said of an action on several jobs, by what in the address that has led back here lists them."""
 
 _COLUMNS = (
-    ("model", "Model", False),
-    ("device", "Device", False),
-    ("state", "State", False),
-    ("latency", "Latency", True),
-    ("gain", "Of the fastest runtime", True),
-    ("who", "User", False),
-    ("created", "When", True),
+    ("model", "Model", "name", ""),
+    ("device", "Device", "word", None),
+    ("state", "State", "reason", ""),
+    ("latency", "Latency", "num", None),
+    ("gain", "Of the fastest runtime", "num", None),
+    ("who", "User", "word", None),
+    ("created", "When", "num", ""),
 )
+"""By what a column is sorted, its heading, the class of its cells, and their label on a narrow screen."""
+
+_OVER = "done failed cancelled"
+_QUESTION = "Executables and logs of these jobs cannot be restored; the reports stay."
 
 
 class JobQuery:
@@ -134,16 +139,24 @@ async def jobs_page(context: PageContext) -> None:
             markup(link("New job", "/new", class_="button main"))
     for words, kind in _told(context.query):
         markup(notice(words, kind))
-    if deleting := await asyncio.to_thread(_ask_before_deleting, context, query):
-        markup(deleting, "card stack")
     markup(_form(context, query, visitor), "card")
+    if visitor.may_submit:
+        attributes = {"form": "jobs", "name": "action", "value": "delete-files", "data_states": _OVER}
+        markup(dialog("ask", _QUESTION, "Delete them for good", "Keep them", **attributes), "apart")
     found = await asyncio.to_thread(_find, context, query)
 
-    def show(found: tuple[list[ListedJob], int]) -> None:
-        place.show(_list(context, query, *found, may_submit=visitor.may_submit))
+    def show(found: _Found) -> None:
+        place.show(_list(context, query, found, may_submit=visitor.may_submit))
 
     keep_up_to_date(2.0, lambda: _find(context, query), show)
-    place = Region(_list(context, query, *found, may_submit=visitor.may_submit), "card stack")
+    place = Region(_list(context, query, found, may_submit=visitor.may_submit), "card stack")
+
+
+class _Found(NamedTuple):
+    """The jobs of this page of the list with the signs of each, and how many jobs there are in all."""
+
+    jobs: list[tuple[ListedJob, Signs]]
+    total: int
 
 
 def _told(query: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -160,39 +173,6 @@ def _told(query: Mapping[str, str]) -> list[tuple[str, str]]:
 def _ids(listed: str) -> list[str]:
     """The ids of jobs in a part of the address; what is none is left out."""
     return [each for each in listed.split(",") if _ID.fullmatch(each)]
-
-
-def _ask_before_deleting(context: PageContext, query: JobQuery) -> str:
-    """A form that deletes the files of jobs in the address for good, and a link that keeps them; "" without any."""
-    application, found = context.application, []
-    for id in _ids(context.query.get("deleting", "")):
-        with suppress(NotFound):
-            found.append(application.jobs.get(context.visitor, id))
-    if not (found and context.visitor.may_submit):
-        return ""
-    names = application.models.names(job.model for job in found)
-    listed = (
-        tag(
-            "li",
-            link(names.get(job.model, ""), f"/jobs/{job.id}") + " " + tag("span", text(job.id), class_="mono faint"),
-        )
-        for job in found
-    )
-    words = "The executable and the log of this job" if len(found) == 1 else "Executables and logs of these jobs"
-    buttons = [
-        tag(
-            "button", "Delete them for good", type="submit", name="action", value="delete-for-good",
-            class_="button danger", id="do-delete-for-good",
-        ),
-        link("Keep them", query.address(page=query.page), class_="button"),
-    ]  # fmt: skip
-    parts = [
-        tag("p", f"{words} cannot be restored; {'the report stays' if len(found) == 1 else 'the reports stay'}."),
-        tag("ul", listed),
-        *(tag("input", type="hidden", name="job", value=job.id) for job in found),
-        tag("div", buttons, class_="line"),
-    ]
-    return tag("form", parts, method="post", action=_actions(query), class_="stack")
 
 
 def _actions(query: JobQuery) -> str:
@@ -237,58 +217,48 @@ def _form(context: PageContext, query: JobQuery, visitor: Visitor) -> str:
     return tag("form", tag("div", parts, class_="line filters"), method="get", action="/", role="search")
 
 
-def _find(context: PageContext, query: JobQuery) -> tuple[list[ListedJob], int]:
-    """The jobs of this page of the list, and how many there are in all."""
+def _find(context: PageContext, query: JobQuery) -> _Found:
     listing = context.application.listing
-    return listing.find(context.visitor, query.filter(), offset=query.offset, limit=_A_PAGE)
+    found, total = listing.find(context.visitor, query.filter(), offset=query.offset, limit=_A_PAGE)
+    return _Found([(each, signs_of(context, each.job)) for each in found], total)
 
 
-def _list(context: PageContext, query: JobQuery, found: list[ListedJob], total: int, *, may_submit: bool) -> str:
-    if not total:
+def _list(context: PageContext, query: JobQuery, found: _Found, *, may_submit: bool) -> str:
+    if not found.total:
         return _nothing(query)
     now = context.application.now()
-    headings = [Heading(tag("span", "Choose", class_="hidden")), *(_heading(query, *each) for each in _COLUMNS)]
-    rows = (_row(context, listed, now) for listed in found)
-    shown = table("Jobs", headings, rows, class_="cards")
+    chosen = {job for name in _CAME if _CAME[name][1] == "bad" for job in _ids(context.query.get(name, ""))}
+    columns = [Column(tag("span", "Choose", class_="hidden"), "check", label="")]
+    columns += (_column(query, *each) for each in _COLUMNS)
+    rows = (_row(context, listed, signs, now, listed.job.id in chosen) for listed, signs in found.jobs)
     changes = [
-        _action("Finish with the best result", "finish", "1-99"),
-        _action("Try again", "retry", "1-99"),
-        _action("Cancel", "cancel", "1-99", danger=True),
-        _action("Delete files", "delete-files", "1-99", danger=True),
-    ]
-    actions = [
-        tag("span", "none chosen", id="chosen", class_="faint", role="status"),
-        *(changes if may_submit else [tag("span", READ_ONLY, class_="faint small")]),
-        tag(
-            "button", "Compare", type="submit", class_="button", formmethod="get", formaction="/compare",
-            data_needs="2-5", disabled=True, id="do-compare",
-        ),
+        action("Finish with the best result", "tuning", name="action", value="finish", id="do-finish"),
+        action("Try again", "failed cancelled", name="action", value="retry", id="do-retry"),
+        action("Cancel", "queued checking tuning packaging", name="action", value="cancel", id="do-cancel",
+               class_="button danger"),
+        action("Delete files", _OVER, type="button", data_asks="ask", id="do-delete-files",
+               class_="button danger"),
     ]  # fmt: skip
-    bar = tag("div", actions, class_="line", role="group", aria_label="Actions on the selected jobs")
-    form = tag("form", shown + tag("div", bar, class_="stack"), method="post", action=_actions(query), class_="stack")
-    return form + _pages(query, len(found), total)
+    compare = action("Compare", "done", "2-5", formmethod="get", formaction="/compare", id="do-compare")
+    offered = [compare, *changes] if may_submit else [compare, tag("span", READ_ONLY, class_="faint small")]
+    parts = [actions(offered, "Actions on the selected jobs"), table("Jobs", columns, rows, whole=True)]
+    form = tag("form", parts, method="post", action=_actions(query), class_="stack", id="jobs")
+    return form + _pages(query, len(found.jobs), found.total)
 
 
-def _action(words: str, name: str, needs: str, *, danger: bool = False) -> str:
-    kind = "button danger" if danger else "button"
-    return tag(
-        "button", text(words), type="submit", name="action", value=name, class_=kind, data_needs=needs, disabled=True,
-        id=f"do-{name}",
-    )  # fmt: skip
-
-
-def _heading(query: JobQuery, name: str, words: str, number: bool) -> Heading:
+def _column(query: JobQuery, name: str, words: str, kind: str, label: str | None) -> Column:
     own = name == query.sort
     arrow = (" ↓" if query.descending else " ↑") if own else ""
     target = query.address(sort=query.sorted_by(name))
     sort = ("descending" if query.descending else "ascending") if own else None
-    return Heading(link(words + arrow, target, id=f"sort-{name}"), number, sort)
+    shown = link(words + arrow, target, id=f"sort-{name}")
+    return Column(shown, kind, words.lower() if label is None else label, sort)
 
 
-def _row(context: PageContext, listed: ListedJob, now: float) -> str:
+def _row(context: PageContext, listed: ListedJob, signs: Signs, now: float, chosen: bool) -> list[str]:
     job = listed.job
     report = None if job.state.over else context.live_state.progress(job.id) or saved_progress(job)
-    latency_ms, fastest = job.latency_ms, job.fastest_baseline
+    latency_ms, fastest = job.latency_ms, signs.fastest_baseline or job.fastest_baseline
     if report is not None and report.best_ms is not None and not report.partial:
         latency_ms, fastest = report.best_ms, report.fastest_baseline or fastest
     latency, gain, kind = "", "", ""
@@ -298,30 +268,31 @@ def _row(context: PageContext, listed: ListedJob, now: float) -> str:
         kind = "" if fastest.verdict is None else {"faster": "good", "slower": "bad"}.get(fastest.verdict.value, "")
         gain = tag("span", share_of(fastest), class_=kind, title=describe_against(fastest))
         gain += tag("span", f"of {text(fastest.name)}'s {milliseconds(fastest.ms)}", class_="under")
-    box = tag(
-        "input", type="checkbox", name="job", value=job.id, data_keep="", id=f"choose-{job.id}",
-        aria_label=f"Choose {listed.model}, {job.id}",
-    )  # fmt: skip
-    name = link(listed.model, f"/jobs/{job.id}", id=f"open-{job.id}") + tag("span", text(job.id), class_="under mono")
-    state = chip(job.state.value, job.state.value) + tag("span", text(_why(listed, report)), class_="under")
-    when = tag("time", ago(job.created, now), title=f"{moment(job.created)} UTC")
-    cells = [
-        tag("td", box, class_="check"),
-        tag("td", name, class_="name"),
-        tag("td", text(job.wanted.device), data_label="device"),
-        tag("td", state, class_="reason"),
-        tag("td", latency, class_="num", data_label="latency") if latency else tag("td", class_="num"),
-        tag("td", gain, class_="num", data_label="of the fastest") if gain else tag("td", class_="num"),
-        tag("td", text(listed.owner), data_label="user"),
-        tag("td", when, class_="num", data_label="when"),
+    state = chip(job.state.value, job.state.value)
+    state += "".join(chip(name, "warn", lines) for name, lines in _flags(signs))
+    why = _why(listed, report)
+    return [
+        choice("job", job.id, f"{listed.model}, {job.id}", job.state.value, checked=chosen),
+        link(listed.model, f"/jobs/{job.id}", id=f"open-{job.id}") + tag("span", text(job.id), class_="under mono"),
+        text(job.wanted.device),
+        state + tag("span", text(why), class_="under", title=why),
+        latency,
+        gain,
+        text(listed.owner),
+        tag("time", ago(job.created, now), title=f"{moment(job.created)} UTC"),
     ]
-    return tag("tr", cells)
+
+
+def _flags(signs: Signs) -> list[tuple[str, str]]:
+    """What is not as it should be with a result, in a word or two, and the lines that say why."""
+    both = (("uncertain", signs.uncertain), ("not compared", signs.not_compared))
+    return [(name, "\n".join(lines)) for name, lines in both if lines]
 
 
 def _why(listed: ListedJob, report: ProgressReport | None) -> str:
     if report is not None:
         return describe_effort(report)
-    return listed.job.reason
+    return plain_reason(listed.job.reason) if listed.job.reason != listed.job.state.value else ""
 
 
 def _nothing(query: JobQuery) -> str:
@@ -337,11 +308,19 @@ def _nothing(query: JobQuery) -> str:
 
 
 def _pages(query: JobQuery, shown: int, total: int) -> str:
-    offset = query.offset
-    said = tag("span", f"{offset + 1} to {offset + shown} of {total}", class_="faint", role="status")
-    if not shown:
-        said = tag("span", counted(total, "job"), class_="faint", role="status")
-    before = link("Newer" if query.sort == "created" else "Before", query.address(page=query.page - 1), class_="button")
-    after = link("Older" if query.sort == "created" else "Next", query.address(page=query.page + 1), class_="button")
-    parts = [before if query.page > 1 else "", said, after if offset + shown < total and shown else ""]
+    offset, last = query.offset, -(-total // _A_PAGE)
+    said = f"{offset + 1} to {offset + shown} of {total}" if shown else counted(total, "job")
+    parts = [tag("span", said, class_="faint", role="status")]
+    before, after = ("Newer", "Older") if query.sort == "created" and query.descending else ("Before", "Next")
+    if query.page > 1:
+        parts.append(link(before, query.address(page=query.page - 1), class_="button"))
+    numbers = [number for number in range(1, last + 1) if number in (1, last) or abs(number - query.page) <= 2]
+    for number, previous in zip(numbers, [0, *numbers], strict=False):
+        parts.append("…" if number > previous + 1 else "")
+        own = "page" if number == query.page else None
+        if last > 1:
+            address = query.address(page=number)
+            parts.append(link(str(number), address, class_="number", aria_current=own, aria_label=f"Page {number}"))
+    if offset + shown < total and shown:
+        parts.append(link(after, query.address(page=query.page + 1), class_="button"))
     return tag("nav", parts, class_="pages", aria_label="Pages of the list")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
-__all__ = ["Heading", "chip", "link", "notice", "table", "tag", "text"]
+__all__ = ["Column", "action", "actions", "chip", "choice", "dialog", "link", "name", "notice", "table", "tag", "text"]
 
+_PARTS = re.compile(r"([_/-]+)(?=\w)")
 _VOID = frozenset({"input", "br", "hr", "img"})
 
 Value = str | float | bool | None
@@ -35,33 +37,96 @@ def tag(name: str, content: str | Iterable[str] = "", /, **attributes: Value) ->
 
 def link(words: str, target: str, **attributes: Value) -> str:
     """A link of these words."""
-    return tag("a", text(words), href=target, **attributes)
+    return tag("a", name(words), href=target, **attributes)
 
 
-def chip(words: str, kind: str) -> str:
-    """A short word in a coloured frame; `kind` is the end of its class."""
-    return tag("span", text(words), class_=f"chip chip-{kind}")
+def name(words: str) -> str:
+    """A name as the content of an element, which is broken between its parts where it is too long for a line."""
+    return _PARTS.sub(r"\1<wbr>", text(words))
+
+
+def chip(words: str, kind: str, title: str | None = None) -> str:
+    """A short word in a coloured frame; `kind` is the end of its class, `title` what a mouse on it shows."""
+    return tag("span", text(words), class_=f"chip chip-{kind}", title=title)
 
 
 def notice(words: str, kind: str = "note") -> str:
-    """A sentence that should be seen: `kind` is "note", "bad" or "good"."""
+    """A sentence that should be seen: `kind` is "note", "bad", "warn" or "good"."""
     return tag("p", text(words), class_=f"notice notice-{kind}", role="alert" if kind == "bad" else None)
 
 
-class Heading(NamedTuple):
-    """A column's heading: its markup, whether it holds numbers, and how it is sorted ("ascending" ...), if it is."""
+class Column(NamedTuple):
+    """A column of a table: its heading, which is markup, and the class of its cells: "num" of numbers, "name" ...
 
-    content: str
-    number: bool = False
+    `label` stands before each cell where the screen is narrow and a row has no columns; None: the heading does.  `sort`
+    is "ascending" or "descending" where the rows are sorted by it.
+    """
+
+    heading: str
+    kind: str = ""
+    label: str | None = None
     sort: str | None = None
 
 
-def table(caption: str, headings: Sequence[Heading], rows: Iterable[str], **attributes: Value) -> str:
-    """A table of rows that are markup; where the screen is narrow it can be scrolled, also by keyboard."""
+def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], *, whole: bool = False) -> str:
+    """A table of rows of cells, which are markup; columns without a word in them are left out, unless it is `whole`.
+
+    On a narrow screen the cells of a row follow one another, with labels.  A table that is wider than its place can be
+    scrolled, also by keyboard.
+    """
+    lines = list(rows)
+    shown = [at for at in range(len(columns)) if whole or any(line[at] for line in lines)]
     heads = (
-        tag("th", head.content, scope="col", class_="num" if head.number else None, aria_sort=head.sort)
-        for head in headings
+        tag("th", columns[at].heading, scope="col", class_=columns[at].kind or None, aria_sort=columns[at].sort)
+        for at in shown
     )
-    body = [tag("caption", text(caption), class_="hidden"), tag("thead", tag("tr", heads)), tag("tbody", rows)]
-    scrolled = tag("table", body, **attributes)
-    return tag("div", scrolled, class_="wide", tabindex="0", role="region", aria_label=caption)
+    body = (tag("tr", (_cell(columns[at], line[at]) for at in shown)) for line in lines)
+    parts = [tag("caption", text(caption), class_="hidden"), tag("thead", tag("tr", heads)), tag("tbody", body)]
+    return tag("div", tag("table", parts), class_="wide", tabindex="0", role="region", aria_label=caption)
+
+
+def _cell(column: Column, content: str) -> str:
+    if column.kind == "row":
+        return tag("th", content, scope="row")
+    label = column.heading if column.label is None else column.label
+    return tag("td", content, class_=column.kind or None, data_label=label if label and content else None)
+
+
+def choice(name: str, value: str, words: str, state: str = "", *, checked: bool = False) -> str:
+    """The box of a row that chooses it; the script of the pages keeps what is chosen when the row is drawn again.
+
+    `words` name the row, and `state` is what `action` asks for.
+    """
+    return tag(
+        "input", type="checkbox", name=name, value=value, checked=checked, data_keep="", data_state=state,
+        data_name=words, aria_label=f"Choose {words}", id=f"choose-{value}",
+    )  # fmt: skip
+
+
+def action(words: str, states: str = "", needs: str = "1-99", **attributes: Value) -> str:
+    """A button for the chosen rows, enabled where so many of them (`needs`) are in one of these states; "": in any."""
+    usual: dict[str, Value] = {"type": "submit", "class_": "button", "data_needs": needs, "data_states": states}
+    return tag("button", text(words), **{**usual, **attributes}, disabled=True)
+
+
+def actions(offered: Iterable[str], words: str) -> str:
+    """The line of actions above rows, with a box that chooses all of them; it stays in sight."""
+    every = tag("input", type="checkbox", data_every="", aria_label="Choose all that are shown")
+    chosen = tag("span", "none chosen", data_chosen="", class_="faint", role="status")
+    parts = [tag("label", [every, tag("span", "All"), chosen], class_="every"), *offered]
+    return tag("div", parts, class_="line actions", role="group", aria_label=words)
+
+
+def dialog(key: str, words: str, act: str, keep: str, **button: Value) -> str:
+    """A question on the chosen rows of a form, which a button with `data_asks` of its `key` opens.
+
+    The script of the pages lists their names.  `act` and `keep` are its buttons; `button` has attributes of the former.
+    """
+    buttons = [
+        tag("button", text(act), type="submit", class_="button danger", id=f"{key}-yes", **button),
+        tag("button", text(keep), type="button", class_="button", data_closes=""),
+    ]
+    parts = [
+        tag("p", text(words), id=f"{key}-words"), tag("ul", "", data_names=""), tag("div", buttons, class_="line"),
+    ]  # fmt: skip
+    return tag("dialog", tag("div", parts, class_="stack"), id=key, aria_labelledby=f"{key}-words")

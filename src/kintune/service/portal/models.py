@@ -3,60 +3,87 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Form, Request
 from fastapi.responses import RedirectResponse, Response
+from nicegui import ui
+from pydantic import Field
 
 from kintune.errors import KintuneError, OrderError
 from kintune.service.access import Forbidden, NotFound, Scope, Unauthorized
 from kintune.service.job_listing import BestResult
 from kintune.service.model_store import INPUTS, MODEL, Findings, Storage, StoredModel
 from kintune.service.portal.frame import READ_ONLY, PageContext, ago, heading, markup, moment, page
-from kintune.service.portal.markup import Heading, link, notice, table, tag, text
+from kintune.service.portal.markup import Column, action, actions, choice, dialog, link, notice, table, tag, text
 from kintune.service.portal.shape_words import spelled
 from kintune.service.web.authentication import ApplicationOf, address_of, require_own_origin, visitor_of
 from kintune.terminal.comparison import describe_share
-from kintune.terminal.formatting import count, milliseconds
+from kintune.terminal.formatting import count, counted, milliseconds
 
-__all__ = ["forget_upload", "models_page", "router"]
+__all__ = ["forget_uploads", "models_page", "router"]
 
 router = APIRouter(include_in_schema=False)
 _A_PAGE = 50
+_FEW = 8  # uploads that need no search
+_MOST_AT_ONCE = 200
 _MOST_ARRAYS = 4  # that are named
 _KINDS = {"models": MODEL, "inputs": INPUTS}
 
 _REFUSED = {
-    "needed": "That upload was not deleted: an unfinished job needs it.",
-    "gone": "That upload was deleted before.",
-    "forbidden": "That upload was not deleted: your token may only read.",
-    "failed": "That upload was not deleted, since the service could not do it now; try again.",
+    "needed": "an unfinished job needs it",
+    "gone": "it is not there any more",
+    "forbidden": "your token may only read",
+    "failed": "the service could not do it now",
 }
+_MODELS = (
+    Column(tag("span", "Choose", class_="hidden"), "check", label=""), Column("model", "name", label=""),
+    Column("size", "num"), Column("weights", "num"), Column("best result", "num"), Column("submitted", "num"),
+)  # fmt: skip
+_INPUTS = (
+    Column(tag("span", "Choose", class_="hidden"), "check", label=""), Column("set of inputs", "name", label=""),
+    Column("size", "num"), Column("arrays", "reason", label=""), Column("submitted", "num"),
+)  # fmt: skip
+_QUESTION = "These uploads are deleted for good; what jobs have made of them stays."
 
 
 @page("/models", "Models")
 async def models_page(context: PageContext) -> None:
     """The models, newest first, and the sets of inputs."""
-    last = {name: _number(context.query.get(name, "")) for name in ("before", "before_inputs")}
-    found = await asyncio.to_thread(_read, context, last["before"], last["before_inputs"])
-    heading("Models")
-    if (why := context.query.get("refused", "")) in _REFUSED:
-        markup(notice(_REFUSED[why], "bad"))
+    query = context.query
+    asked = query.get("q", "").strip()[:200]
+    last = {name: _number(query.get(name, "")) for name in ("before", "before_inputs")}
+    found = await asyncio.to_thread(_read, context, asked, last["before"], last["before_inputs"])
+    with ui.element("div").classes("line between"):
+        heading("Models")
+        if found.may_submit:
+            markup(link("New job", "/new", class_="button main"))
+    if number := _number(query.get("forgotten", "")):
+        markup(notice(f"{counted(number, 'upload')} deleted.", "good"))
+    names = {each.id: each.name for each in (*found.models, *found.inputs)}
+    for why, words in _REFUSED.items():
+        if ids := [number for each in query.get(why, "").split(",") if (number := _number(each)) is not None]:
+            listed = ", ".join(names.get(each, f"number {each}") for each in ids)
+            markup(notice(f"Not deleted, since {words}: {listed}.", "bad"))
     if not found.may_submit:
         markup(notice(READ_ONLY))
+    if asked or len(found.models) + len(found.inputs) > _FEW or last["before"] is not None:
+        markup(_search(asked), "card")
     now = context.application.now()
     if found.models:
-        markup(_models(found, now), "card stack")
+        markup(_form("models", _MODELS, [_model_row(each, found, now) for each in found.models], found), "card")
     else:
         parts = [
-            tag("h2", "No models yet" if last["before"] is None else "No more models"),
+            tag("h2", "No model matches" if asked else "No models yet" if last["before"] is None else "No more models"),
             tag("p", "Submit an ONNX file to have it tuned.", class_="faint"),
             link("New job", "/new", class_="button main"),
         ]
         markup(tag("div", parts, class_="card empty"))
     if found.inputs or last["before_inputs"] is not None:
-        markup(_inputs(found, now), "card stack")
+        rows = [_inputs_row(each, now, found.may_submit) for each in found.inputs]
+        markup(tag("h2", "Sets of inputs") + _form("inputs", _INPUTS, rows, found), "card")
     storage = found.storage
     if storage.used:
         both = "uploads and results" if storage.results else "uploads"
@@ -66,125 +93,122 @@ async def models_page(context: PageContext) -> None:
 
 
 class _Found(NamedTuple):
-    """What the page shows."""
+    """What the page shows; `asked` is in the names of all of it."""
 
     models: list[StoredModel]
     best: dict[int, BestResult]
     inputs: list[StoredModel]
     storage: Storage
     may_submit: bool
+    asked: str
 
 
 def _number(said: str) -> int | None:
     return int(said) if said.isascii() and said.isdigit() and len(said) < 18 else None
 
 
-def _read(context: PageContext, before: int | None, before_inputs: int | None) -> _Found:
+def _read(context: PageContext, asked: str, before: int | None, before_inputs: int | None) -> _Found:
     visitor, application = context.visitor, context.application
-    models = application.models.page(visitor, before, _A_PAGE)
+    models = application.models.page(visitor, before, _A_PAGE, text=asked)
     best = application.listing.best(visitor, (model.id for model in models))
-    inputs = application.models.page(visitor, before_inputs, _A_PAGE, INPUTS)
-    return _Found(models, best, inputs, application.models.storage(visitor.user), visitor.may_submit)
+    inputs = application.models.page(visitor, before_inputs, _A_PAGE, INPUTS, asked)
+    return _Found(models, best, inputs, application.models.storage(visitor.user), visitor.may_submit, asked)
 
 
-def _models(found: _Found, now: float) -> str:
-    names = (
-        ("model", False),
-        ("size", True),
-        ("weights", True),
-        ("best result", True),
-        ("submitted", True),
-        ("", False),
-    )
-    rows = [_model_row(model, found, now) for model in found.models]
-    return table("Models", _headings(names), rows, class_="cards") + _older(found.models, "before")
+def _search(asked: str) -> str:
+    field = tag("input", type="search", name="q", value=asked, placeholder="part of a name", class_="native", id="q")
+    parts = [tag("label", [tag("span", "Search"), field], class_="field")]
+    parts.append(tag("button", "Search", type="submit", class_="button"))
+    parts.append(link("All models", "/models") if asked else "")
+    return tag("form", tag("div", parts, class_="line filters"), method="get", action="/models", role="search")
 
 
-def _inputs(found: _Found, now: float) -> str:
-    names = (("set of inputs", False), ("size", True), ("arrays", False), ("submitted", True), ("", False))
-    rows = [_inputs_row(one, found, now) for one in found.inputs]
-    shown = table("Sets of inputs", _headings(names), rows, class_="cards") + _older(found.inputs, "before_inputs")
-    return tag("h2", "Sets of inputs") + shown
+def _form(kind: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], shown: _Found) -> str:
+    """The uploads of a kind, of which some can be chosen and forgotten, and a link to those before."""
+    found, name = (shown.models, "before") if kind == "models" else (shown.inputs, "before_inputs")
+    key, asked = f"ask-{kind}", {"q": shown.asked} if shown.asked else {}
+    forget = action("Forget", type="button", data_asks=key, class_="button danger", id=f"forget-{kind}")
+    parts = [actions([forget], f"Actions on the selected {kind}")] if shown.may_submit and rows else []
+    parts.append(table("Models" if kind == "models" else "Sets of inputs", columns, rows))
+    target = f"/{kind}/forget{asked and '?'}{urlencode(asked)}"
+    form = tag("form", parts, method="post", action=target, class_="stack", id=f"list-{kind}")
+    form += dialog(key, _QUESTION, "Forget them", "Keep them", form=f"list-{kind}") if shown.may_submit else ""
+    if len(found) == _A_PAGE:
+        older = link("Older", f"/models?{urlencode({**asked, name: found[-1].id})}", class_="button")
+        form += tag("nav", older, class_="pages", aria_label="Pages")
+    return tag("div", form, class_="stack")
 
 
-def _headings(names: Sequence[tuple[str, bool]]) -> list[Heading]:
-    return [Heading(name or tag("span", "what to do", class_="hidden"), number) for name, number in names]
-
-
-def _older(found: Sequence[StoredModel], name: str) -> str:
-    """A link to those before, if there may be some."""
-    if len(found) < _A_PAGE:
-        return ""
-    return tag("nav", link("Older", f"/models?{name}={found[-1].id}", class_="button"), aria_label="Pages")
-
-
-def _model_row(model: StoredModel, shown: _Found, now: float) -> str:
+def _model_row(model: StoredModel, shown: _Found, now: float) -> list[str]:
     found, result = model.findings or Findings(), shown.best.get(model.id)
     name = link(model.name, f"/new?model={model.id}") if not found.problem else text(model.name)
     if found.problem:
         name += tag("span", text(f"cannot be used: {found.problem}"), class_="under bad")
-    best = label = ""
+    best = ""
     if result is not None and result.latency_ms is not None:
-        label = f"best of {result.done}"
         best = link(milliseconds(result.latency_ms), f"/jobs/{result.job}")
-        if result.fastest_baseline is not None:
-            best += tag("span", text(describe_share(result.fastest_baseline)), class_="under")
-    cells = [
-        tag("td", name, class_="name"),
-        tag("td", _size(model.size), class_="num", data_label="size"),
-        tag("td", count(found.parameters) if found.parameters else "", class_="num", data_label="weights"),
-        tag("td", best, class_="num", data_label=label or None),
-        *_last_cells(model, "models", shown, now),
+        against = "" if result.fastest_baseline is None else describe_share(result.fastest_baseline)
+        best += tag("span", text(f"{against}{against and ', '}of {counted(result.done, 'job')}"), class_="under")
+    return [
+        choice("upload", str(model.id), model.name) if shown.may_submit else "",
+        name,
+        _size(model.size),
+        count(found.parameters) if found.parameters else "",
+        best,
+        _when(model, now),
     ]
-    return tag("tr", cells)
 
 
-def _inputs_row(stored: StoredModel, shown: _Found, now: float) -> str:
+def _inputs_row(stored: StoredModel, now: float, may_submit: bool) -> list[str]:
     arrays = stored.findings.inputs if stored.findings is not None else ()
     named = ", ".join(f"{each.name}: {spelled(each)}" for each in arrays[:_MOST_ARRAYS])
     more = f" and {len(arrays) - _MOST_ARRAYS} more" if len(arrays) > _MOST_ARRAYS else ""
-    cells = [
-        tag("td", text(stored.name), class_="name"),
-        tag("td", _size(stored.size), class_="num", data_label="size"),
-        tag("td", text(f"{named}{more}"), class_="reason"),
-        *_last_cells(stored, "inputs", shown, now),
-    ]
-    return tag("tr", cells)
+    box = choice("upload", str(stored.id), stored.name) if may_submit else ""
+    return [box, text(stored.name), _size(stored.size), text(f"{named}{more}"), _when(stored, now)]
 
 
-def _last_cells(stored: StoredModel, kind: str, shown: _Found, now: float) -> list[str]:
-    """When something was uploaded, and the button that deletes it, for who may."""
-    forget = tag("button", "Forget", type="submit", class_="button danger", aria_label=f"Forget {stored.name}")
+def _when(stored: StoredModel, now: float) -> str:
     kept = "" if stored.expires is None else f"kept until {moment(stored.expires)} UTC"
-    return [
-        tag("td", tag("time", ago(stored.created, now), title=kept or None), class_="num", data_label="submitted"),
-        tag("td", tag("form", forget, method="post", action=f"/{kind}/{stored.id}/forget") if shown.may_submit else ""),
-    ]
+    return tag("time", ago(stored.created, now), title=kept or None)
 
 
-@router.post("/{kind}/{upload}/forget")
-def forget_upload(
+@router.post("/{kind}/forget")
+def forget_uploads(
     kind: Literal["models", "inputs"],
-    upload: Annotated[int, Path(ge=1, lt=1 << 62)],
     request: Request,
     application: ApplicationOf,
+    upload: Annotated[list[Annotated[int, Field(ge=1, lt=1 << 62)]], Form(max_length=_MOST_AT_ONCE)],
 ) -> Response:
-    """Delete a model or a set of inputs, as `DELETE /api/v1/models/ID` does; the list says why that was refused."""
+    """Delete models or sets of inputs, as `DELETE /api/v1/models/ID` does each; the list says why one was refused."""
+    came: dict[str, list[int]] = {}
+    forgotten, called = 0, _KINDS[kind]
     try:
         require_own_origin(request)
         visitor = visitor_of(request, application)
         visitor.require(Scope.SUBMIT)
-        now, called = application.now(), _KINDS[kind]
-        with application.database.transaction():
-            application.models.delete(visitor, upload, now, called)
-            application.audit_log.note(now, "delete", f"{called} {upload}", visitor, address_of(request))
     except Unauthorized:
         return RedirectResponse("/sign-in", 303)
-    except KintuneError as error:
-        reasons = ((OrderError, "needed"), (NotFound, "gone"), (Forbidden, "forbidden"))
-        why = next((why for error_class, why in reasons if isinstance(error, error_class)), "failed")
-        return RedirectResponse(f"/models?refused={why}", 303)
-    return RedirectResponse("/models", 303)
+    except Forbidden:
+        return _listed(request, {"forbidden": ",".join(map(str, upload))})
+    for each in upload:
+        now = application.now()
+        try:
+            with application.database.transaction():
+                application.models.delete(visitor, each, now, called)
+                application.audit_log.note(now, "delete", f"{called} {each}", visitor, address_of(request))
+            forgotten += 1
+        except KintuneError as error:
+            reasons = ((OrderError, "needed"), (NotFound, "gone"))
+            why = next((why for error_class, why in reasons if isinstance(error, error_class)), "failed")
+            came.setdefault(why, []).append(each)
+    said = {why: ",".join(map(str, ids)) for why, ids in came.items()}
+    return _listed(request, said | ({"forgotten": str(forgotten)} if forgotten else {}))
+
+
+def _listed(request: Request, said: Mapping[str, str]) -> Response:
+    """Redirects to the list, which shows the outcome."""
+    asked = {"q": request.query_params["q"]} if "q" in request.query_params else {}
+    return RedirectResponse(f"/models?{urlencode({**asked, **said}, safe=',')}", 303)
 
 
 def _size(size: int) -> str:

@@ -5,29 +5,31 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 from nicegui import ui
 
-from kintune.errors import InputError, KintuneError
-from kintune.service.access import NotFound
+from kintune.errors import KintuneError
+from kintune.service.access import NotFound, Unauthorized
 from kintune.service.job_listing import JobFilter
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
 from kintune.service.known_operators import left_to_onnxruntime
 from kintune.service.model_store import Findings, StoredModel
-from kintune.service.portal.frame import READ_ONLY, PageContext, heading, markup, page, telling
+from kintune.service.portal.frame import READ_ONLY, PageContext, heading, markup, page
 from kintune.service.portal.job_form import JobForm
 from kintune.service.portal.job_words import headline
-from kintune.service.portal.markup import link, notice, tag, text
+from kintune.service.portal.markup import link, name, notice, tag, text
 from kintune.service.portal.outlook import describe_outlook
 from kintune.service.portal.shape_words import spelled
+from kintune.terminal.comparison import describe_share
 from kintune.terminal.formatting import count, counted
 
 __all__ = ["new_job_page", "submission_key", "upload_zone"]
 
 _MOST_MODELS = 30
-_MOST_OPERATORS = 12
 
 
 @page("/new", "New job")
@@ -46,31 +48,39 @@ async def new_job_page(context: PageContext) -> None:
     if not (chosen.isascii() and chosen.isdigit() and len(chosen) < 18):
         raise NotFound(f"there is no model {chosen[:16]}")
     model = context.application.models.get(context.visitor, int(chosen))
-    markup(_found(model), "card")
     findings = model.findings or Findings()
+    past = [] if findings.problem else await asyncio.to_thread(_past, context, model)
+    markup(_found(model, past), "card")
     if findings.problem:
         markup(link("Submit another file", "/new", class_="button main"))
         return
-    markup(tag("div", await asyncio.to_thread(_past, context, model), class_="stack"))
     if not may_submit:
         return
-    with ui.element("section").classes("card stack"):
-        form, opened = JobForm(context, model), secrets.token_hex(16)
+    usual, opened = await asyncio.to_thread(_usual, context, model), secrets.token_hex(16)
 
-        async def submit() -> None:
-            with telling():
-                try:
-                    wanted = form.request()
-                    key = submission_key(opened, wanted)
-                except (TypeError, ValueError) as error:
-                    raise InputError(str(error)) from error
-                await context.use_cases.check_webhook(wanted.webhook)
-                job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted, key)
-                ui.navigate.to(f"/jobs/{job.id}")
+    async def submit() -> None:
+        try:
+            wanted = form.request()
+            key = submission_key(opened, wanted)
+            await context.use_cases.check_webhook(wanted.webhook)
+            job, _ = context.use_cases.submit(context.submitter, context.address, model.id, wanted, key)
+            ui.navigate.to(f"/jobs/{job.id}")
+        except Unauthorized:
+            ui.navigate.to("/sign-in")
+        except (KintuneError, TypeError, ValueError) as error:
+            form.say(error)
 
-        with ui.element("div").classes("line"):
-            button = ui.button("Make it fast", on_click=submit, color=None).mark("submit")
-            button.props("unelevated no-caps").classes("button main")
+    form = JobForm(context, model, usual, submit)
+
+
+def _usual(context: PageContext, model: StoredModel) -> JobRequest:
+    """What the form says at first: the request of the job that the address names, if it was for this model."""
+    if like := context.query.get("like", ""):
+        with suppress(NotFound):
+            job = context.application.jobs.get(context.visitor, like)
+            if job.model == model.id:
+                return job.wanted
+    return JobRequest(minutes=context.application.settings.minutes)
 
 
 def submission_key(opened: str, wanted: JobRequest) -> str:
@@ -98,38 +108,34 @@ def _known_models(context: PageContext) -> str:
     if not usable:
         return ""
     items = (tag("li", link(model.name, f"/new?model={model.id}")) for model in usable)
-    return tag("section", [tag("h2", "Or choose one of your models"), tag("ul", items)], class_="card")
+    return tag(
+        "section", [tag("h2", "Or choose one of your models"), tag("ul", items, class_="columns")], class_="card"
+    )
 
 
-def _found(model: StoredModel) -> str:
+def _found(model: StoredModel, past: Sequence[str]) -> str:
+    """What the inspection has found in a model, and what is known of jobs with it, in lines of markup."""
     findings = model.findings or Findings()
-    parts = [tag("h2", text(model.name))]
+    parts = [tag("h2", name(model.name))]
     if findings.problem:
         return "".join([*parts, notice(f"The model cannot be used: {findings.problem}.", "bad")])
-    inputs = (tag("li", text(f"input {each.name}: {spelled(each)}, {each.dtype}")) for each in findings.inputs)
-    parts.append(tag("ul", inputs))
-    most = [f"{name} x{times}" for name, times in list(findings.operators.items())[:_MOST_OPERATORS]]
-    more = len(findings.operators) - len(most)
+    inputs = (
+        tag("li", [tag("code", text(each.name)), text(f": {spelled(each)}, {each.dtype}")]) for each in findings.inputs
+    )
     weights = "1 weight" if findings.parameters == 1 else f"{count(findings.parameters)} weights"
-    said = f"{weights}; operators: {', '.join(most)}"
-    if more:
-        said += f" and {counted(more, 'more kind')}"
-    parts.append(tag("p", text(said)))
-    left = left_to_onnxruntime(findings.operators)
-    if left:
+    parts.append(tag("p", text(f"{counted(len(findings.inputs), 'input')}, {weights}")) + tag("ul", inputs))
+    if left := left_to_onnxruntime(findings.operators):
         named = ", ".join(f"{name} x{times}" for name, times in left.items())
         parts.append(notice(f"These operators will run in onnxruntime, since they cannot be compiled: {named}."))
-    else:
-        said = "None of these operators is known to need onnxruntime. The job first finds out which of them compile."
-        parts.append(notice(said, "good"))
-    open_inputs = [each.name for each in findings.inputs if None in each.shape]
-    if open_inputs:
-        parts.append(tag("p", text(f"These inputs need shapes: {', '.join(open_inputs)}"), class_="warn"))
-    return tag("div", parts, class_="stack")
+    kinds = f"{counted(sum(findings.operators.values()), 'operator')} of {counted(len(findings.operators), 'kind')}"
+    named = ", ".join(f"{name} x{times}" for name, times in findings.operators.items())
+    parts.append(tag("details", [tag("summary", kinds, class_="plain"), tag("p", text(named))], id="kinds"))
+    parts += [tag("p", line, class_="faint small") for line in past]
+    return tag("div", parts, class_="stack tight")
 
 
-def _past(context: PageContext, model: StoredModel) -> str:
-    """The results of earlier jobs with this model, and the forecast for a new one."""
+def _past(context: PageContext, model: StoredModel) -> list[str]:
+    """The results of earlier jobs with this model, and the forecast for a new one, as markup."""
     application, parts = context.application, []
     wanted = JobFilter(model=model.id, states=frozenset({JobStatus.DONE}))
     try:
@@ -137,11 +143,11 @@ def _past(context: PageContext, model: StoredModel) -> str:
     except KintuneError:
         earlier = []
     for each in earlier:
-        words = headline(each.model, each.job, None)
-        parts.append(tag("p", f"Earlier: {link(words, f'/jobs/{each.job.id}')}"))
+        fastest = each.job.fastest_baseline
+        words = headline(each.model, each.job, None) + (f", {describe_share(fastest)}" if fastest is not None else "")
+        parts.append(f"Earlier: {link(words, f'/jobs/{each.job.id}')}")
     device = application.devices[0]
     said = describe_outlook(
         application.listing.past(device), *application.listing.minutes_ahead(), application.settings.jobs_at_once
     )
-    parts += [tag("p", text(line), class_="faint") for line in said]
-    return "".join(parts)
+    return [*parts, text(" ".join(said))]

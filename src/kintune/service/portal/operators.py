@@ -49,11 +49,6 @@ class Operator(NamedTuple):
     failed: int
     key: str
 
-    @property
-    def gain(self) -> float | None:
-        """How many times as fast as its untuned program it is."""
-        return self.untuned_us / self.us if self.us and self.untuned_us else None
-
 
 class Family(NamedTuple):
     """Operators that were searched together, the slowest first."""

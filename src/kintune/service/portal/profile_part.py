@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, narrow_precision, reached
 from kintune.service.portal.job_words import left_out
-from kintune.service.portal.markup import Heading, link, table, tag, text
+from kintune.service.portal.markup import Column, link, table, tag, text
 from kintune.terminal.formatting import milliseconds
 from kintune.terminal.profile_table import network_lines
 
@@ -14,21 +14,14 @@ _MOST_ROWS = 200
 _LEFT = "onnxruntime"
 _GAP = "gap"
 _COLUMNS = (
-    ("operators, slowest first", False),
-    ("time", True),
-    ("share", True),
-    ("GFLOP/s", True),
-    ("GB/s", True),
-    ("threads", True),
-    ("limit", False),
+    Column("operators, slowest first", "name", label=""),
+    *(Column(name, "num") for name in ("time", "share", "GFLOP/s", "GB/s", "threads")),
+    Column("precision"),
+    Column("limit"),
 )
 _REGION_COLUMNS = (
-    ("regions, as nodes of onnxruntime", False),
-    ("time", True),
-    ("share", True),
-    ("kernel calls", True),
-    ("kernels", True),
-    ("boundary", True),
+    Column("regions, as nodes of onnxruntime", "name", label=""),
+    *(Column(name, "num") for name in ("time", "share", "kernel calls", "kernels", "boundary")),
 )
 
 
@@ -38,14 +31,14 @@ def profile_part(profile: Profile, job: str) -> str:
     said = [tag("p", text(first)), *(tag("p", text(line), class_="faint small") for line in facts)]
     said += [tag("p", text(f"Note: {note}"), class_="faint small") for note in profile.notes]
     rows = (_row(call, profile) for call in profile.slowest[:_MOST_ROWS])
-    columns = [Heading(name, number) for name, number in _COLUMNS]
-    if profile.precisions:
-        columns.insert(-1, Heading("precision", False))
-    shown = table("Where the time goes", columns, rows)
+    shown = table("Where the time goes", _COLUMNS, rows)
     rest = len(profile.calls) - _MOST_ROWS
     under = []
     if rest > 0:
         under.append(tag("p", left_out(rest), class_="faint small"))
+    if profile.peak is None:
+        unknown = "What bounds each is not known: the peak of the device was not measured in a search as short as this."
+        under.append(tag("p", unknown, class_="faint small"))
     if profile.prefix:
         under.append(tag("p", text(f"All names begin with {profile.prefix}, which is left out"), class_="faint small"))
     base = f"/api/v1/jobs/{job}/profile"
@@ -104,7 +97,7 @@ def _style(share: float, kind: str) -> str:
     return f"width:{100 * share:.3f}%;background:var(--limit-{kind})"
 
 
-def _row(call: ProfiledCall, profile: Profile) -> str:
+def _row(call: ProfiledCall, profile: Profile) -> list[str]:
     inside = [tag("li", text(f"{node.op} {node.name}")) for node in call.nodes]
     if call.operators and call.where != IN_ONNXRUNTIME:
         inside.append(tag("li", text(f"compiled as {' + '.join(call.operators)}")))
@@ -112,17 +105,16 @@ def _row(call: ProfiledCall, profile: Profile) -> str:
     bar = tag("i", class_="share", style=_style(call.share, _kind(call)))
     summary = tag("summary", text(call.title) + bar, class_="plain")
     more = tag("details", summary + tag("ul", inside), id=f"call-{call.place}")
-    cells = [
-        tag("td", more, class_="name"),
-        tag("td", _us(call.us), class_="num"),
-        tag("td", f"{call.share:.1%}", class_="num"),
-        tag("td", f"{call.gflops:.0f}" if call.gflops else "", class_="num"),
-        tag("td", f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "", class_="num"),
-        tag("td", str(call.threads), class_="num"),
-        *([tag("td", narrow_precision(call))] if profile.precisions else []),
-        tag("td", _limit(call)),
+    return [
+        more,
+        _us(call.us),
+        f"{call.share:.1%}",
+        f"{call.gflops:.0f}" if call.gflops else "",
+        f"{call.gbytes_per_s:.1f}" if call.gbytes_per_s else "",
+        str(call.threads),
+        narrow_precision(call) if profile.precisions else "",
+        _limit(call),
     ]
-    return tag("tr", cells)
 
 
 def _regions(profile: Profile) -> str:
@@ -130,11 +122,10 @@ def _regions(profile: Profile) -> str:
     if not profile.regions:
         return ""
     slowest = sorted(profile.regions, key=lambda region: -region.us)[:_MOST_ROWS]
-    headings = [Heading(name, number) for name, number in _REGION_COLUMNS]
-    return table("Regions", headings, (_region_row(region) for region in slowest))
+    return table("Regions", _REGION_COLUMNS, (_region_row(region) for region in slowest))
 
 
-def _region_row(region: RegionProfile) -> str:
+def _region_row(region: RegionProfile) -> list[str]:
     cells = [_us(region.us), f"{region.share:.1%}"] if region.times else ["not run"]
     if region.calls:
         sign = "-" if region.boundary_us < 0 else ""
@@ -142,7 +133,7 @@ def _region_row(region: RegionProfile) -> str:
     cells += [""] * (len(_REGION_COLUMNS) - 1 - len(cells))
     inside = tag("ul", [tag("li", text(node)) for node in region.nodes])
     more = tag("details", tag("summary", text(region.title), class_="plain") + inside, id=f"region-{region.number}")
-    return tag("tr", [tag("td", more, class_="name"), *(tag("td", cell, class_="num") for cell in cells)])
+    return [more, *cells]
 
 
 def _limit(call: ProfiledCall) -> str:

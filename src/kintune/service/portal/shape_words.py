@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kintune.service.model_store import Input
 
-__all__ = ["dimension_names", "spelled"]
+__all__ = ["dimension_names", "shape_text", "spelled"]
 
 
 def spelled(value: Input) -> str:
@@ -16,3 +16,11 @@ def spelled(value: Input) -> str:
 def dimension_names(value: Input) -> tuple[str, ...]:
     """The names of an input's dimensions; of an inspection by an earlier version they are not known."""
     return value.names if len(value.names) == len(value.shape) else ("",) * len(value.shape)
+
+
+def shape_text(shape: tuple[int | tuple[int, ...], ...]) -> str:
+    """A shape of a request, or its alternatives, as people write it: `1x3x224x224`, `1x{32,64}`."""
+    several = [one for one in shape if isinstance(one, tuple)] or [tuple(one for one in shape if isinstance(one, int))]
+    extents = [tuple(dict.fromkeys(each)) for each in zip(*several, strict=True)]
+    counted = [str(each[0]) if len(each) == 1 else f"{{{','.join(map(str, each))}}}" for each in extents]
+    return "x".join(counted) or "scalar"

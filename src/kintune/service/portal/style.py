@@ -69,17 +69,19 @@ def _variables(colours: Mapping[str, str], screen: int) -> str:
 
 
 _PARTS = """
-body { font: 15px/1.5 system-ui, sans-serif; background: var(--ground); color: var(--text); }
+body { font: 15px/1.5 system-ui, sans-serif; background: var(--ground); color: var(--text);
+  overflow-wrap: anywhere; }
 .q-layout, .q-page-container { background: var(--ground); }
 .nicegui-content { padding: 0; align-items: stretch; }
 .page { width: 100%; max-width: 1180px; margin: 0 auto; padding: 20px 16px 48px; display: flex; flex-direction: column;
   gap: 16px; }
-.page > *, .stack > * { max-width: 100%; }
+.page > *, .stack > * { max-width: 100%; } .inline, .inline > div { display: inline; }
 .stack { display: flex; flex-direction: column; gap: 12px; width: 100%; min-width: 0; align-items: stretch; }
+.stack.tight { gap: 8px; }
 h1, .h1 { font-size: 1.6rem; line-height: 1.25; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; line-height: 1.3; font-weight: 650; margin: 0 0 8px; }
 h3 { font-size: 1rem; line-height: 1.3; font-weight: 600; margin: 8px 0 4px; }
-p { margin: 0; overflow-wrap: anywhere; } ul { margin: 0; padding-left: 20px; list-style: disc; }
+p { margin: 0; } ul { margin: 0; padding-left: 20px; list-style: disc; }
 a { color: var(--accent); text-decoration: underline; text-underline-offset: 2px; }
 a:hover { text-decoration-thickness: 2px; }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; border-radius: 3px; }
@@ -103,7 +105,7 @@ code, pre, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, m
 .bar button { color: inherit; background: none; border: 1px solid #ffffff73; border-radius: 6px; padding: 3px 10px;
   font: inherit; cursor: pointer; } .bar :focus-visible { outline-color: #fff; }
 .card { background: var(--surface); border: 1px solid var(--line); border-radius: 10px; padding: 16px; min-width: 0; }
-.line { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; }
+.line { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; } .line.filters { gap: 10px 28px; }
 .between { justify-content: space-between; }
 .grid { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); }
 .grid > * { min-width: 0; }
@@ -123,39 +125,56 @@ code, pre, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, m
 .chip-failed, .chip-lost { background: var(--bad-soft); color: var(--bad); }
 .chip-cancelled, .chip-queued { background: var(--track); color: var(--faint); }
 .chip-checking, .chip-tuning, .chip-packaging { background: var(--accent-soft); color: var(--accent); }
+.chip-warn { background: var(--warn-soft); color: var(--warn); } .chip:not(:last-child) { margin-right: 6px; }
 .chip-ready { background: var(--good-soft); color: var(--good); }
 .notice { padding: 10px 14px; border-radius: 8px; border-left: 4px solid var(--accent);
   background: var(--accent-soft); color: var(--text); }
 .notice-bad { border-color: var(--bad); background: var(--bad-soft); }
+.notice-warn { border-color: var(--warn); background: var(--warn-soft); }
 .notice-good { border-color: var(--good); background: var(--good-soft); }
 .empty { text-align: center; padding: 40px 16px; display: flex; flex-direction: column; gap: 12px;
   align-items: center; }
-.wide { overflow-x: auto; width: 100%; }
+.wide { overflow-x: auto; width: 100%; background:
+    linear-gradient(to right, var(--surface) 30%, transparent) left / 40px 100% local no-repeat,
+    linear-gradient(to left, var(--surface) 30%, transparent) right / 40px 100% local no-repeat,
+    linear-gradient(to right, var(--line), transparent) left / 14px 100% scroll no-repeat,
+    linear-gradient(to left, var(--line), transparent) right / 14px 100% scroll no-repeat; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; padding: 7px 10px; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { font-weight: 600; color: var(--faint); white-space: nowrap; } th.num, td.num { text-align: right; }
+th { font-weight: 600; color: var(--faint); } thead th { white-space: nowrap; } thead th.reason { white-space: normal; }
+th.num, td.num { text-align: right; }
 th a { color: inherit; text-decoration: none; } th a:hover { text-decoration: underline; }
 th[aria-sort] a { color: var(--text); } tbody tr:hover { background: var(--track); }
-td .under { display: block; color: var(--faint); font-size: .84rem; } td.name { min-width: 150px;
-  overflow-wrap: anywhere; } td .under.bad { color: var(--bad); } td .under.good { color: var(--good); }
+td, th { overflow-wrap: normal; } td .under { display: block; color: var(--faint); font-size: .84rem; }
+td.name { min-width: 200px; overflow-wrap: anywhere; } td.word { white-space: nowrap; } td.check { width: 34px; }
+td .under.bad { color: var(--bad); } td .under.good { color: var(--good); }
 td.num .share { margin-left: auto; }
-td.reason { min-width: 160px; max-width: 320px; overflow-wrap: anywhere; }
+.reason { min-width: 180px; max-width: 340px; overflow-wrap: anywhere; } td.reason .under { display: -webkit-box;
+  -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; } .apart { position: absolute; }
 .field { display: flex; flex-direction: column; gap: 2px; min-width: 0; } .field > span, legend { font-size: .82rem;
   color: var(--faint); }
 input.native, select.native { font: inherit; color: var(--text);
   background: var(--surface); border: 1px solid var(--faint); border-radius: 8px; padding: 6px 10px; min-height: 36px;
   min-width: 0; max-width: 100%; }
 input[type=checkbox] { width: 18px; height: 18px; accent-color: var(--accent); margin: 0; vertical-align: middle; }
-fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .choices { display: flex; flex-wrap: wrap; gap: 2px 14px; }
+fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .choices { display: flex; flex-wrap: wrap; gap: 4px 20px; }
 a.button:hover { text-decoration: none; }
+.actions { position: sticky; top: 0; z-index: 2; background: var(--surface); padding: 8px 0; gap: 8px;
+  border-bottom: 1px solid var(--line); } .every { display: inline-flex; gap: 8px; align-items: center; cursor: pointer;
+  padding: 0 12px 0 10px; min-height: 36px; } .every .faint { min-width: 6.5rem; }
+dialog { border: 1px solid var(--line); border-radius: 10px; background: var(--surface); color: var(--text);
+  padding: 20px; width: min(560px, calc(100vw - 24px)); margin: auto; } dialog::backdrop { background: #0008; }
+.submit { position: sticky; bottom: 0; z-index: 2; background: var(--surface); border: 1px solid var(--line);
+  border-radius: 10px 10px 0 0; padding: 12px 16px; display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center;
+  box-shadow: 0 -2px 8px #0002; } .submit .notice { padding: 6px 12px; }
 .filters { align-items: flex-end; } .filters .choices { min-height: 36px; align-items: center; }
-.choices label, td label { display: inline-flex; gap: 6px; align-items: center; padding: 3px 0; cursor: pointer; }
+.choices label, td label { display: inline-flex; gap: 8px; align-items: center; padding: 3px 0; cursor: pointer; }
 .drop { border: 2px dashed var(--faint); border-radius: 12px; padding: 28px 16px; text-align: center;
   background: var(--surface); display: flex; flex-direction: column; gap: 8px; align-items: center; }
 .drop.over { border-color: var(--accent); background: var(--accent-soft); }
 .drop progress { width: min(100%, 360px); accent-color: var(--accent); }
 input[type=file] { max-width: 100%; color: var(--text); font: inherit; }
-.stack:empty, .card:empty, .line:empty { display: none; }
+.stack:empty, .card:empty, .line:empty, .page > div:empty { display: none; } ul.columns { columns: 240px; }
 input[type=file]::file-selector-button { font: inherit; font-weight: 550; padding: 6px 14px; margin-right: 10px;
   border-radius: 8px; border: 1px solid var(--line); background: var(--surface); color: var(--text); cursor: pointer; }
 details > summary { display: list-item; list-style: revert; cursor: pointer; font-weight: 600; padding: 4px 0; }
@@ -176,13 +195,14 @@ ul.legend.only-narrow { display: none; }
 .legend i { width: 14px; height: 14px; border-radius: 3px; flex: none; }
 .lanes { display: grid; grid-template-columns: minmax(70px, max-content) 1fr; gap: 6px 12px; align-items: center; }
 .lane { position: relative; background: var(--track); border-radius: 4px; overflow: hidden; }
-.lane i { position: absolute; height: 14px; border-radius: 2px; min-width: 2px; }
+.lane i { position: absolute; height: 18px; border-radius: 3px; min-width: 4px; }
 .lane-name { overflow-wrap: anywhere; font-size: .87rem; } .ticks { display: flex; justify-content: space-between;
-  font-size: .8rem; color: var(--faint); }
-.day { display: flex; align-items: flex-end; height: 44px; gap: 1px; background: var(--track); border-radius: 4px;
-  padding: 2px; } .day i { flex: 1; background: var(--accent); min-height: 0; } .day i.none { background: none; }
+  font-size: .8rem; color: var(--faint); white-space: nowrap; }
+.meter { display: flex; gap: 10px; align-items: center; min-width: 150px; } .meter .num { flex: 0 0 3.2em; }
 .pages { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
-.formrow { display: grid; gap: 12px 20px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 250px), 1fr));
+.number { padding: 4px 8px; border-radius: 6px; min-width: 24px; text-align: center; }
+.number[aria-current] { background: var(--accent-soft); font-weight: 650; }
+.formrow { display: grid; gap: 12px 20px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 250px), 1fr));
   width: 100%; align-items: start; } .formrow > * { min-width: 0; width: 100%; }
 .formrow > .full { grid-column: 1 / -1; } .full .drop { padding: 16px; } .full > .q-btn { align-self: flex-start; }
 .q-field--outlined .q-field__control:before { border-color: var(--faint); }
@@ -197,7 +217,7 @@ body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--s
 .q-field--float .q-field__label, .q-field__label { color: var(--faint); }
 .q-field--highlighted .q-field__label { color: var(--accent); }
 .q-field__native, .q-field__input, .q-item, .q-checkbox__label { color: var(--text); }
-.q-checkbox { justify-content: flex-start; flex-wrap: nowrap; }
+.q-checkbox { justify-content: flex-start; flex-wrap: nowrap; min-height: 56px; margin-left: -9px; }
 .q-item--active { color: var(--accent); }
 .stage-step { display: flex; gap: 0; list-style: none; padding: 0; margin: 0; flex-wrap: wrap; font-size: .87rem; }
 .stage-step li { color: var(--faint); display: flex; align-items: center; }
@@ -210,12 +230,16 @@ body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--s
   .facts dd { margin-bottom: 8px; } .bar { padding: 6px 12px; }
   .bar nav { order: 3; flex-basis: 100%; margin-left: -8px; } .lanes { grid-template-columns: 1fr; gap: 2px; }
   .lane + .lane-name { margin-top: 6px; }
-  table.cards thead { display: none; } table.cards tr { display: grid; padding: 8px 0; gap: 2px 12px;
-    grid-template-columns: auto 1fr; border-bottom: 1px solid var(--line); }
-  table.cards td { border: 0; padding: 1px 4px; text-align: left; white-space: normal; grid-column: 2; }
-  table.cards td[data-label]:before { content: attr(data-label) ": "; color: var(--faint); }
-  table.cards td.check { grid-column: 1; grid-row: 1; } table.cards td .under { display: inline; margin-left: 6px; }
-  table.cards td:empty { display: none; } table.cards td.reason { max-width: none; }
+  table, tbody { display: block; } thead { display: none; }
+  tr { display: flex; flex-wrap: wrap; gap: 2px 14px; padding: 10px 0; border-bottom: 1px solid var(--line); }
+  td, td.num, tbody th { border: 0; padding: 0; text-align: left; white-space: normal; }
+  td.num .share { margin-left: 0; }
+  td.name, tbody th { flex: 1 1 100%; } td.check + td.name { flex: 1 1 80%; } td.reason { max-width: none; }
+  td[data-label]:before { content: attr(data-label) " "; color: var(--faint); } td:empty { display: none; }
+  td .under { display: inline; margin-left: 6px; } td.name .under { display: block; margin-left: 0; }
+  .meter { display: inline-flex; } .every { padding: 0; } .actions .button { padding: 4px 10px; }
+  .actions .button:disabled { display: none; } .submit { padding: 10px 12px; }
+  .reason { min-width: 0; } .ticks span:nth-child(even):not(:last-child) { visibility: hidden; }
 }
 @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
 """

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from types import TracebackType
 
+from kintune.core.measurement_protocol import DeviceType
+from kintune.hardware.cpu import host_extensions, inspect_machine
+from kintune.hardware.gpu_target import GPU
+from kintune.hardware.narrow_instructions import lacking
 from kintune.service.audit_log import AuditLog
 from kintune.service.blob_store import BlobStore
 from kintune.service.database import open_database
@@ -17,6 +22,7 @@ from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users
+from kintune.tuning.front.placement import DEVICE
 
 __all__ = ["ApplicationState"]
 
@@ -52,6 +58,16 @@ class ApplicationState:
     def devices(self) -> tuple[str, ...]:
         """The types of devices that a job can ask for."""
         return (self.settings.device_name, *self.device_types.all())
+
+    def lacks(self, device: str) -> dict[str, str]:
+        """The precisions that devices of a type do not compute in themselves, each with the reason, as far as known."""
+        if (known := self.device_types.get(device)) is not None:
+            return lacking(known.device_type)
+        extensions, is_here = host_extensions(), self.settings.device.startswith((DEVICE, GPU))
+        if extensions is None or self.settings.target != "native" or not is_here:
+            return {}
+        target = json.dumps({"kind": self.settings.device.partition(":")[0]})
+        return lacking(DeviceType(target, inspect_machine().cpu, extensions, 1, ""))
 
     def __enter__(self) -> ApplicationState:
         return self

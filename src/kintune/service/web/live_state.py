@@ -21,7 +21,6 @@ from kintune.service.orchestrator.events import (
     Standings,
     Starting,
 )
-from kintune.service.web.utilisation import Utilisation
 
 __all__ = ["LiveStage", "LiveState"]
 _KEPT_S = 600.0
@@ -56,7 +55,6 @@ class LiveState:
         self._running: dict[tuple[str, str], LiveStage] = {}
         self._past: deque[LiveStage] = deque(maxlen=_MOST_STAGES)
         self._watchers: dict[asyncio.Queue[News], str | None] = {}
-        self._utilisation = Utilisation()
         self.standings: tuple[Standing, ...] = ()
         self.unready = _SILENT
 
@@ -73,14 +71,10 @@ class LiveState:
                 self._running[news.job, news.stage] = LiveStage(
                     news.job, news.stage, news.kind, news.placement, news.at, None
                 )
-                for resource in _resources(news.placement):
-                    self._utilisation.began(resource, news.at)
             case StageEnded():
                 begun = self._running.pop((news.job, news.stage), None)
                 if begun is not None:
                     self._past.append(begun._replace(end=news.at, tally=news.tally))
-                    for resource in _resources(begun.placement):
-                        self._utilisation.ended(resource, news.at)
             case Starting():
                 self.unready = news.waits_for
             case Standings():
@@ -94,7 +88,6 @@ class LiveState:
     def forget_what_runs(self) -> None:
         """Forget running stages and standings: the orchestrator is gone."""
         self._running.clear()
-        self._utilisation.stopped(self._now())
         self.standings = ()
         self.unready = _SILENT
 
@@ -129,13 +122,6 @@ class LiveState:
             for resource in _resources(stage.placement):
                 spans.setdefault(resource, []).append(span)
         return {resource: _covered(found) / seconds for resource, found in sorted(spans.items())}
-
-    def day(self) -> dict[str, list[float]]:
-        """The busy share of each host and device in each quarter of an hour of the last day, the latest last.
-
-        It is known since this process began.
-        """
-        return self._utilisation.day(self._now())
 
     def tallies(self, seconds: float) -> dict[str, EventTally]:
         """Returns what each device has measured in the stages that ended in the last `seconds`."""

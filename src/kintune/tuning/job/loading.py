@@ -11,9 +11,9 @@ from kintune.compiler.graph.workload import StandaloneWorkload
 from kintune.core.config import JobSpec
 from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.stage_results import QUANTISED_FILE
-from kintune.errors import ModelError, ShapeError, TargetError, UnsupportedValues
+from kintune.errors import ModelError, ShapeError, UnsupportedValues
 from kintune.hardware.gpu_target import is_gpu
-from kintune.hardware.narrow_instructions import FOR_INT8, require_instructions
+from kintune.hardware.narrow_instructions import FOR_INT8
 from kintune.models.onnx_path import onnx_path_of
 from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.networks import Networks, load_networks
@@ -22,22 +22,7 @@ from kintune.tuning.job.quantised_file import QuantisedModel
 from kintune.tuning.job.quantising import quantise
 from kintune.tuning.job.quantising_weights import quantise_weights
 
-__all__ = ["check_precision", "load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
-
-
-def check_precision(spec: JobSpec) -> None:
-    """Refuse a precision that the processor lacks, or that GPUs and boards do not have.
-
-    Raises:
-        TargetError: it is refused.
-    """
-    is_board = spec.device_type.protocol.endswith(FLUSHED)
-    bits, others = spec.options.weights, "GPUs" if is_gpu(spec.device_type.target) else "boards" if is_board else ""
-    if others and spec.options.precisions:
-        raise TargetError(f"precision {spec.options.precision}: {others} compute in fp32; leave --precision out")
-    if others and bits:
-        raise TargetError(f"weights of {bits} bits: {others} run models as they are; leave --weights out")
-    require_instructions(spec.options.precision, spec.device_type.isa, spec.device_type.model)
+__all__ = ["load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
 
 
 def load_quantised(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...], QuantisedModel | None]:

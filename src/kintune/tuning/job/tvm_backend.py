@@ -38,6 +38,7 @@ from kintune.core.stage_results import (
     Prepared,
 )
 from kintune.errors import BuildError, ModelError, OrderError
+from kintune.hardware.narrow_instructions import check_narrow
 from kintune.models.importer import load
 from kintune.runtime.executable import Executable
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
@@ -50,7 +51,7 @@ from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
 from kintune.tuning.job.job_files import JobFiles
-from kintune.tuning.job.loading import check_precision, load_quantised, may_run_in_onnxruntime, sums_of_bytes
+from kintune.tuning.job.loading import load_quantised, may_run_in_onnxruntime, sums_of_bytes
 from kintune.tuning.job.networks import Networks, ShapedNetwork
 from kintune.tuning.job.partitioning import can_partition
 from kintune.tuning.job.quantised_file import QuantisedModel
@@ -80,7 +81,7 @@ class TvmBackend:
         """
         if spec.model.more_shapes and spec.device_type.protocol.endswith(FLUSHED):
             raise ModelError(f"{spec.model.name}: a board runs one combination of shapes; tune them one by one")
-        check_precision(spec)
+        check_narrow(spec.device_type, spec.options.precision, spec.options.weights)
         target = tvm.target.Target(_target(spec))
         files = JobFiles(spec)
         spec = files.spec
