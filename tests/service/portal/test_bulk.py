@@ -67,21 +67,19 @@ def test_why_jobs_were_not_changed_is_said(application: ApplicationState, browse
     ]
 
 
-def test_files_are_deleted_after_the_list_has_asked(application: ApplicationState, browser: TestClient) -> None:
+def test_files_are_deleted_of_jobs_that_are_over(application: ApplicationState, browser: TestClient) -> None:
     anna, boris = client_of(application, browser, "anna"), client_of(application, browser, "boris")
     model = upload(anna)
     over, going = submit(anna, model), submit(anna, model)
     application.jobs.step(over, JobStatus.FAILED, "no memory", NOW, log=application.blobs.put_bytes(b"said"))
-    assert act(anna, "delete-files", over, going, shown="?q=small") == f"/?q=small&deleting={over},{going}"
+    assert act(boris, "delete-files", over) == f"/?gone={over}"
     assert application.jobs.of_service(over).has_files
-    assert act(boris, "delete-for-good", over) == f"/?gone={over}"
-    assert act(anna, "delete-for-good", over, going) == f"/?deleted={over}&refused={going}"
+    assert act(anna, "delete-files", over, going, shown="?q=small") == f"/?q=small&deleted={over}&refused={going}"
     assert not application.jobs.of_service(over).has_files
     assert application.audit_log.read(limit=1)[0].action == "delete files"
     assert _told({"deleted": over}) == [("1 job: executable and log are deleted, the report stays.", "good")]
     reader = client_of(application, browser, "anna", scope=Scope.READ)
-    for action in ("delete-files", "delete-for-good"):
-        assert act(reader, action, over) == f"/?forbidden={over}"
+    assert act(reader, "delete-files", over) == f"/?forbidden={over}"
 
 
 def test_uploads_are_deleted_or_it_is_said_why_not(application: ApplicationState, browser: TestClient) -> None:
@@ -89,16 +87,17 @@ def test_uploads_are_deleted_or_it_is_said_why_not(application: ApplicationState
     busy, free = upload(anna), upload(anna, b"another one")
     submit(anna, busy)
 
-    def forget(client: TestClient, kind: str, number: int) -> str:
-        answer = client.post(f"/{kind}/{number}/forget", headers=_OWN, follow_redirects=False)
+    def forget(client: TestClient, kind: str, *numbers: int) -> str:
+        data = {"upload": [str(number) for number in numbers]}
+        answer = client.post(f"/{kind}/forget?q=net", data=data, headers=_OWN, follow_redirects=False)
         assert answer.status_code == 303
         return answer.headers["location"]
 
-    assert forget(anna, "models", busy) == "/models?refused=needed"
-    assert forget(boris, "models", free) == "/models?refused=gone"
-    assert forget(anna, "inputs", free) == "/models?refused=gone"
+    assert forget(anna, "models", busy) == f"/models?q=net&needed={busy}"
+    assert forget(boris, "models", free, busy) == f"/models?q=net&gone={free},{busy}"
+    assert forget(anna, "inputs", free) == f"/models?q=net&gone={free}"
     assert forget(client_of(application, browser, "anna", scope=Scope.READ), "models", free) == (
-        "/models?refused=forbidden"
+        f"/models?q=net&forbidden={free}"
     )
-    assert forget(anna, "models", free) == "/models"
+    assert forget(anna, "models", busy, free) == f"/models?q=net&needed={busy}&forgotten=1"
     assert application.audit_log.read(limit=1)[0].subject == f"model {free}"

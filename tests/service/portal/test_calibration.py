@@ -40,10 +40,13 @@ def test_a_model_is_quantised_with_files_that_are_handed_in(
     choose(chromium, "Precision", "int8 where it is faster")
     wait_for(chromium, "One file for each set of inputs")
     click(chromium, "Make it fast")
-    wait_for(chromium, "int8 needs inputs to find the ranges")
+    wait_for(chromium, "Calibration inputs: int8 needs inputs to find the ranges")
 
     send_sets(chromium, tmp_path / "wrong.npz")
-    wait_for(chromium, "wrong.npz: it has pixels, and the model takes x. It is left out.")
+    wait_for(chromium, "wrong.npz cannot be used: it has pixels, and the model takes x.")
+    click(chromium, "Make it fast")
+    wait_for(chromium, "Calibration inputs: wrong.npz cannot be used")
+    click(chromium, "Remove all of them")
     send_sets(chromium, *files)
     wait_for(chromium, "4 sets of inputs will be used: 0.npz, 1.npz, 2.npz, 3.npz")
     for theme in ("light", "dark"):
@@ -78,6 +81,7 @@ def test_weights_of_few_bits_are_asked_for(service: Serving, chromium: webdriver
     write_large(tmp_path / "large.onnx")
     chromium.get(f"{service.url}/new")
     hand_in(chromium, tmp_path / "large.onnx")
+    click(chromium, "More options")
     wait_for(chromium, "Precision and runtime")
     choose(chromium, "Large weights", "8 bits")
     wait_for(chromium, "Largest error")

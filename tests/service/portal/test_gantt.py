@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from kintune.core.stage_results import StageName
 from kintune.scheduler.resources import Placement
-from kintune.service.portal.gantt import DESCRIBED, Bar, bars_of, gantt
+from kintune.service.portal.gantt import JOBS, STAGE_KINDS, Bar, bars_of, gantt
 from kintune.service.portal.style import STAGES
 from kintune.service.web.live_state import LiveStage
 
@@ -16,7 +16,8 @@ def stage(kind: str, begin: float, end: float | None, where: Placement = HOST, j
 def test_every_stage_has_a_colour_and_words_of_its_own() -> None:
     kinds = {value for name, value in vars(StageName).items() if name.isupper()} - {"known", "kin"}
     assert kinds <= set(STAGES)
-    assert kinds <= set(DESCRIBED)
+    assert kinds <= set(STAGE_KINDS) == set(STAGES)
+    assert len({kind.words for kind in STAGE_KINDS.values()}) == len(STAGE_KINDS)
     for screen in (0, 1):
         assert len({colours[screen] for colours in STAGES.values()}) == len(STAGES)
 
@@ -43,7 +44,15 @@ def test_many_short_stages_become_one_bar() -> None:
 
 def test_the_legend_has_what_is_shown() -> None:
     drawn = gantt([stage("build", 900.0, 950.0), stage("mystery", 960.0, 980.0)], 1000.0, 300.0, lambda job: "net")
-    assert "build of net" in drawn
-    assert DESCRIBED["other"] in drawn
-    assert DESCRIBED["profile"] not in drawn
+    assert "net: compiling programs, 50 s" in drawn
+    assert "work of the service" in drawn
+    assert "timing programs" not in drawn
     assert gantt([], 1000.0, 300.0, str) == ""
+
+
+def test_jobs_of_a_day_are_drawn_by_how_they_ended() -> None:
+    jobs = [stage("done", 0.0, 43_200.0, GPU), stage("failed", 43_200.0, 50_000.0, GPU)]
+    drawn = gantt(jobs, 86_400.0, 86_400.0, lambda job: "net", JOBS)
+    assert "left:50.00%" in drawn
+    assert "net: failed" in drawn
+    assert [each for each in ("24 h", "18 h", "12 h", "6 h", "now") if f"<span>{each}</span>" not in drawn] == []

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from kintune.service.job_request import read_constants
 from kintune.service.model_store import Input
-from kintune.service.portal.job_form import prefilled, shape_problem, until_problem, webhook_problem
+from kintune.service.portal.job_form import prefilled, problem_of, shape_problem
 
 IMAGE = Input("x", (None, 3, 224, 224), "float32", ("batch", "", "", ""))
 
@@ -40,14 +41,29 @@ def test_a_shape_is_checked_as_it_is_written(said: str, problem: str | None) -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "is_fine"), [(None, True), ("", True), ("8", True), ("openvino*0.9", True), ("x", False)]
+    ("name", "said", "problem"),
+    [
+        ("until", None, None),
+        ("until", "8", None),
+        ("until", "onnxruntime*0.9", None),
+        ("until", "openvino*0.9", "'openvino*0.9': a service compares with onnxruntime alone"),
+        ("until", "x y", "'x y' cannot be read; write milliseconds"),
+        ("minutes", 0, "Must be more than 0"),
+        ("minutes", None, None),
+        ("max_error", 2.0, "Must be more than 0 and at most 1, and is 2"),
+        ("trials", 2.5, "Must be a whole number, and is 2.5"),
+        ("webhook", "https://a.example/x", None),
+        ("webhook", "ftp://a", "Must be an http or https address"),
+        ("webhook", "x\0", "Must be an http or https address"),
+    ],
 )
-def test_a_target_is_checked_as_it_is_written(said: str | None, is_fine: bool) -> None:
-    assert (until_problem(said) is None) is is_fine
+def test_a_field_is_checked_as_it_is_written(name: str, said: object, problem: str | None) -> None:
+    found = problem_of(name, said)
+    assert found is None if problem is None else found is not None and found.startswith(problem)
 
 
-@pytest.mark.parametrize(
-    ("said", "is_fine"), [(None, True), (" ", True), ("https://a.example/x", True), ("ftp://a", False), ("x\0", False)]
-)
-def test_a_webhook_is_checked_as_it_is_written(said: str | None, is_fine: bool) -> None:
-    assert (webhook_problem(said) is None) is is_fine
+def test_a_constant_is_checked_as_it_is_written() -> None:
+    assert problem_of("constants", "n=3\nsizes=1,3", read_constants) is None
+    assert problem_of("constants", "n=x", read_constants) == (
+        "n=x: its value is no number, true, false, nor a list of them"
+    )

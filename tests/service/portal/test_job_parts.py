@@ -6,7 +6,9 @@ import pytest
 from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
-from kintune.service.portal.job_parts import failures, log_part, removed_files, stand
+from kintune.service.portal.job_parts import failures, flags, log_part, removed_files, stand, webhook_part
+from kintune.service.webhooks import WebhookCall
+from tests.support.reports import example_report
 
 JOB = Job("a1", 1, 1, JobRequest(), 1.0, None, JobStatus.QUEUED, "", None, None, None, None, None, 1.0, None, None)
 
@@ -27,9 +29,41 @@ def test_a_job_says_what_it_does_or_waits_for(state: JobStatus, reason: str, doi
 
 @pytest.mark.parametrize("log", [None, "0" * 64])
 def test_a_failure_leads_to_the_log_if_there_is_one(log: str | None) -> None:
-    said = failures(msgspec.structs.replace(JOB, state=JobStatus.FAILED, reason="no device", log=log))
-    assert "a retry continues from them." in said
+    said = failures(msgspec.structs.replace(JOB, state=JobStatus.FAILED, reason="no device", log=log), 64)
+    assert "What it measured is kept (64 programs), and trying again goes on from there." in said
     assert ("The log below" in said) is (log is not None)
+
+
+def test_a_failure_before_anything_was_measured_promises_nothing() -> None:
+    reason = "precision bf16: Xeon has no instructions for bfloat16; leave --precision out"
+    said = failures(msgspec.structs.replace(JOB, state=JobStatus.FAILED, reason=reason), 0)
+    assert "It failed: precision bf16: Xeon has no instructions for bfloat16<" in said
+    assert "kept" not in said
+    assert "change the request" in said
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (WebhookCall("https://a.example", 0, 5.0, ""), "not called yet"),
+        (WebhookCall("https://a.example", 1, None, "answered 204"), "answered 204 (1 attempt)<"),
+        (
+            WebhookCall("https://a.example", 2, 86400.0, "answered 500"),
+            "answered 500 (2 attempts); it is called again at 1970-01-02 00:00:00 UTC",
+        ),
+        (WebhookCall("https://a.example", 6, None, "no answer"), "no answer (6 attempts); it is not called any more"),
+    ],
+)
+def test_what_came_of_a_webhook_is_told_in_words(call: WebhookCall, said: str) -> None:
+    assert said in webhook_part([call])
+    assert webhook_part([]) == ""
+
+
+def test_what_is_uncertain_or_was_not_compared_is_listed() -> None:
+    said = flags(example_report(uncertain=("5 to 9 ms",), not_compared=("y: <NaN>", "z")))
+    assert "<strong>Uncertain</strong><ul><li>5 to 9 ms</li></ul>" in said
+    assert "<li>y: &lt;NaN&gt;</li><li>z</li>" in said
+    assert flags(example_report()) == ""
 
 
 def test_a_job_says_when_its_files_were_removed() -> None:

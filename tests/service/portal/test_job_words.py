@@ -9,12 +9,14 @@ from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
 from kintune.service.portal.job_words import (
+    LABELS,
     describe_error,
     describe_precision,
     describe_request,
     describe_where,
     headline,
     snippets,
+    spoken,
     target_ms,
 )
 from tests.support.portal_jobs import report_of_layers
@@ -30,40 +32,69 @@ REGION = Region("Region0", ("a", "b"), ("x",), ("y",))
     [
         ({}, None, "net: queued"),
         ({"state": JobStatus.CHECKING}, ProgressReport("baseline", fastest_baseline=ONNXRUNTIME),
-         "net: onnxruntime takes 1.74 ms"),
+         "net: checking"),
         ({"state": JobStatus.TUNING},
          ProgressReport("profile", best_ms=1.41, fastest_baseline=ONNXRUNTIME),
-         "net: estimated 1.41 ms, 0.81 of onnxruntime's 1.74 ms"),
+         "net: estimated 1.41 ms"),
         ({"state": JobStatus.DONE, "latency_ms": 1.32, "baseline": "onnxruntime", "baseline_ms": 1.74}, None,
-         "net: 1.32 ms, 0.76 of onnxruntime's 1.74 ms"),
+         "net: 1.32 ms"),
         ({"state": JobStatus.DONE, "latency_ms": 1.32}, None, "net: 1.32 ms"),
         ({"state": JobStatus.DONE}, None, "net: done, not timed as a whole"),
         ({"state": JobStatus.FAILED, "latency_ms": 1.32}, None, "net: failed"),
     ],
 )  # fmt: skip
 def test_the_headline_has_the_gain(changes: dict[str, object], report: ProgressReport | None, said: str) -> None:
-    assert headline("net", msgspec.structs.replace(JOB, **changes), report) == said
+    shown = headline("net", msgspec.structs.replace(JOB, **changes), report)
+    assert shown.replace("\N{NO-BREAK SPACE}ms", " ms") == said
+
+
+def test_numbers_stay_with_their_units() -> None:
+    assert headline("net 2", msgspec.structs.replace(JOB, state=JobStatus.DONE, latency_ms=5.94), None) == (
+        "net 2: 5.94\N{NO-BREAK SPACE}ms"
+    )
 
 
 @pytest.mark.parametrize(
-    ("changes", "said", "is_fine"),
+    ("line", "name", "said"),
     [
-        ({"max_rel_error": 3e-6}, "largest relative error 3e-6, within the tolerance", True),
-        ({"max_rel_error": None, "max_abs_error": 0.0}, "no error at all, within the tolerance", True),
+        ("until 'x' cannot be read; write 8", "until", "'x' cannot be read; write 8"),
+        ("--constant n=x: is no number", "constants", "n=x: is no number"),
+        ("it is beyond your limits", "", "it is beyond your limits"),
+        ("precision bf16: the CPU has none; leave --precision out", "precision", "bf16: the CPU has none"),
+        (
+            "no shape is known; fix it with --constant n=VALUE",
+            "",
+            "no shape is known; fix it with Constant inputs n=VALUE",
+        ),
+    ],
+)
+def test_problems_are_told_in_words_of_the_form(line: str, name: str, said: str) -> None:
+    assert spoken(line) == (name, said)
+
+
+def test_every_field_of_a_request_has_a_name_in_the_form() -> None:
+    assert set(LABELS) == set(JobRequest.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "kind"),
+    [
+        ({"max_rel_error": 3e-6}, "largest relative error 3e-6, within the tolerance", ""),
+        ({"max_rel_error": None, "max_abs_error": 0.0}, "no error at all, within the tolerance", ""),
         (
             {"max_rel_error": 0.3, "within_tolerance": False},
             "largest relative error 3e-1, NOT within the tolerance",
-            False,
+            "bad",
         ),
         (
             {"max_rel_error": None, "max_abs_error": None, "within_tolerance": None},
             "its outputs were not compared",
-            True,
+            "warn",
         ),
     ],
 )
-def test_an_error_is_told_in_words(changes: dict[str, object], said: str, is_fine: bool) -> None:
-    assert describe_error(example_report(**changes)) == (said, is_fine)
+def test_an_error_is_told_in_words(changes: dict[str, object], said: str, kind: str) -> None:
+    assert describe_error(example_report(**changes)) == (said, kind)
 
 
 def test_narrow_parts_have_an_error_of_the_whole() -> None:

@@ -6,9 +6,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from kintune.service.job_status import JobStatus
-from kintune.service.portal.jobs import JobQuery
+from kintune.service.portal.jobs import JobQuery, _flags
+from kintune.service.portal.outcomes import Signs
 from tests.service.portal.conftest import Pages
-from tests.support.browsing import can_be_pressed, click, press, texts, wait_for, wait_until_shown, widen
+from tests.support.browsing import can_be_pressed, click, press, text, texts, wait_for, wait_until_shown, widen
 
 browsed = pytest.mark.needs("chromium")
 
@@ -52,6 +53,7 @@ def test_jobs_are_searched_sorted_and_paged(pages: Pages, browser: webdriver.Chr
     wait_for(browser, "1 to 25 of 30")
     click(browser, "Older")
     wait_for(browser, "26 to 30 of 30")
+    assert texts(browser, ".number[aria-current]") == ["2"]
     assert browser.current_url.endswith("page=2")
     search = browser.find_element(By.ID, "q")
     search.send_keys("resnet50", Keys.ENTER)
@@ -71,6 +73,10 @@ def test_two_jobs_are_chosen_and_compared(pages: Pages, browser: webdriver.Chrom
     browser.get(f"{pages.url}/?q=resnet50&state=done")
     wait_until_shown(browser)
     assert not can_be_pressed(browser, "do-compare")
+    press(browser, "input[data-every]")
+    wait_for(browser, "2 chosen")
+    press(browser, "input[data-every]")
+    wait_for(browser, "none chosen")
     for job in (pages.done, pages.narrow):
         press(browser, f"#choose-{job.id}")
     wait_for(browser, "2 chosen")
@@ -88,21 +94,29 @@ def test_several_jobs_are_cancelled_at_once(pages: Pages, browser: webdriver.Chr
     wait_for(browser, "2 chosen")
     press(browser, "#do-cancel")
     wait_for(browser, "1 job: it will be done")
-    wait_for(browser, f"Job {pages.failed.id} could not be changed")
+    assert "could not be changed" not in text(browser)
 
 
 @browsed
 def test_files_of_several_jobs_are_deleted_once_that_is_confirmed(pages: Pages, browser: webdriver.Chrome) -> None:
     browser.get(f"{pages.url}/?q=resnet50")
-    for answer in ("Keep them", "Delete them for good"):
-        wait_until_shown(browser)
-        assert not can_be_pressed(browser, "do-delete-files")
-        for job in (pages.tuning, pages.failed):
-            press(browser, f"#choose-{job.id}")
-        wait_for(browser, "2 chosen")
-        press(browser, "#do-delete-files")
-        wait_for(browser, "Executables and logs of these jobs cannot be restored; the reports stay.")
-        click(browser, answer)
+    wait_until_shown(browser)
+    assert not can_be_pressed(browser, "do-delete-files")
+    for job in (pages.tuning, pages.failed):
+        press(browser, f"#choose-{job.id}")
+    wait_for(browser, "2 chosen")
+    press(browser, "#do-delete-files")
+    wait_for(browser, "Executables and logs of these jobs cannot be restored; the reports stay.")
+    assert texts(browser, "dialog li") == [f"resnet50, {pages.failed.id}"]  # the other one is not over
+    click(browser, "Keep them")
+    wait_for(browser, "2 chosen")  # still
+    press(browser, "#do-delete-files")
+    click(browser, "Delete them for good")
     wait_for(browser, "1 job: executable and log are deleted, the report stays")
-    wait_for(browser, f"Job {pages.tuning.id} could not be changed")
     assert browser.current_url.startswith(f"{pages.url}/?q=resnet50&")
+
+
+def test_flagged_results_have_signs() -> None:
+    assert _flags(Signs()) == []
+    signs = Signs(uncertain=("a", "b"), not_compared=("c",))
+    assert _flags(signs) == [("uncertain", "a\nb"), ("not compared", "c")]

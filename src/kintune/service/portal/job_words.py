@@ -40,7 +40,8 @@ LABELS: Mapping[str, str] = {
     "until": "Target latency", "minutes": "Minutes at most", "device": "Device", "precision": "Precision",
     "max_error": "Largest error", "calibrate": "Calibration inputs", "weights": "Large weights", "shapes": "Shapes",
     "constants": "Constant inputs", "other_shapes": "Other shapes run in onnxruntime",
-    "keep_denormals": "Keep denormal numbers", "onnxruntime": "Run no node in onnxruntime", "search": "Only compile, measure nothing",
+    "keep_denormals": "Keep denormal numbers", "onnxruntime": "Run no node in onnxruntime",
+    "search": "Only compile, measure nothing",
     "rtol": "Relative tolerance", "atol": "Absolute tolerance", "inputs": "Inputs to compare outputs on",
     "trials": "Programs at most", "priority": "Priority", "seed": "Seed", "webhook": "Webhook",
     "share": "Share the measurements with other users' jobs",
@@ -51,6 +52,7 @@ _SINGULAR = {"constant": "constants", "shape": "shapes"}
 _FIELD = re.compile(r"(?:--)?(\w+):? ")
 _OPTION = re.compile(r"--([a-z][a-z-]*[a-z])")
 _LEAVE_OUT = re.compile(r"leave --.* out")
+_WORD = re.compile(r"\A[a-z]+(?= )")
 _UNIT = re.compile(r"(?<=\d) (?=[a-z]+\b)")
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
@@ -82,7 +84,7 @@ def spoken(line: str) -> tuple[str, str]:
     if found is None or name not in LABELS:
         return "", plain_reason(line)
     said = plain_reason(line[found.end() :])
-    return name, f"{said[:1].upper()}{said[1:]}"
+    return name, _WORD.sub(lambda first: first[0].capitalize(), said)
 
 
 def plain_reason(reason: str) -> str:
