@@ -20,7 +20,7 @@ def test_a_table_says_what_it_is_and_how_it_is_sorted() -> None:
 
 
 def test_columns_without_a_word_are_left_out() -> None:
-    columns = [Column("name", "row"), Column("limit"), Column("time", label="")]
+    columns = [Column("name", "head"), Column("limit"), Column("time", label="")]
     rows = [["a", "", "1"], ["b", "", ""]]
     made = table("Calls", columns, rows)
     assert "limit" not in made

@@ -108,7 +108,7 @@ def _facts(found: Sequence[Compared]) -> str:
         ("programs measured", [str(each.report.trials) for each in found]),
         ("time of tuning", [duration(each.report.seconds) for each in found]),
     ]
-    columns = [Column(tag("span", "what", class_="hidden"), "row")]
+    columns = [Column(tag("span", "what", class_="hidden"), "head")]
     columns += [
         Column(link(each.short, f"/jobs/{each.job.id}", title=each.name), "reason", text(each.short)) for each in found
     ]

@@ -34,7 +34,7 @@ _HEALTH = (
     Column("measured"),
 )
 _WAITING = (
-    Column("job", "name", label=""), Column("user"), Column("request", "reason"), Column("device"),
+    Column("job", "name", label=""), Column("user"), Column("request", "reason"), Column("device", "word"),
     Column("waits", "num"),
 )  # fmt: skip
 

@@ -35,6 +35,7 @@ _PRECISIONS = {
 }
 _QUANTISING = ("int8", "auto")
 _WEIGHTS = {0: "as they are", 4: "4 bits", 8: "8 bits"}
+_LONG = 20  # name of an input that a label has no room for
 _SHOW = """
     const field = document.getElementById('%s');
     field.closest('details')?.setAttribute('open', '');
@@ -153,9 +154,9 @@ class JobForm:
             known = usual.shapes.get(each.name)
             value = prefilled(each) if known is None else shape_text(known)
             field = ui.input(f"Shape of {each.name}", value=value, validation=partial(shape_problem, each))
-            field.props("outlined stack-label").props["hint"] = (
-                f"The file says {spelled(each)}; 1x{{32,64}} for several"
-            )
+            whole = f" of {each.name}" if len(each.name) > _LONG else ""
+            hint = f"The file says {spelled(each)}{whole}; 1x{{32,64}} for several"
+            field.props("outlined stack-label").props["hint"] = hint
             field.on_value_change(self._changed)
             self._shapes[each.name] = field
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 __all__ = ["Column", "action", "actions", "chip", "choice", "dialog", "link", "name", "notice", "table", "tag", "text"]
 
 _PARTS = re.compile(r"([_/-]+)(?=\w)")
+_BROAD = 8  # columns
 _VOID = frozenset({"input", "br", "hr", "img"})
 
 Value = str | float | bool | None
@@ -58,8 +59,8 @@ def notice(words: str, kind: str = "note") -> str:
 class Column(NamedTuple):
     """A column of a table: its heading, which is markup, and the class of its cells: "num" of numbers, "name" ...
 
-    `label` stands before each cell where the screen is narrow and a row has no columns; None: the heading does.  `sort`
-    is "ascending" or "descending" where the rows are sorted by it.
+    `label` stands before each cell where there is no room for columns; None: the heading does.  `sort` is "ascending"
+    or "descending" where the rows are sorted by it.
     """
 
     heading: str
@@ -71,8 +72,8 @@ class Column(NamedTuple):
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], *, whole: bool = False) -> str:
     """A table of rows of cells, which are markup; columns without a word in them are left out, unless it is `whole`.
 
-    On a narrow screen the cells of a row follow one another, with labels.  A table that is wider than its place can be
-    scrolled, also by keyboard.
+    Where there is little room the cells of a row follow one another, with labels.  A table that is wider than its place
+    can be scrolled, also by keyboard.
     """
     lines = list(rows)
     shown = [at for at in range(len(columns)) if whole or any(line[at] for line in lines)]
@@ -82,11 +83,12 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[str]]
     )
     body = (tag("tr", (_cell(columns[at], line[at]) for at in shown)) for line in lines)
     parts = [tag("caption", text(caption), class_="hidden"), tag("thead", tag("tr", heads)), tag("tbody", body)]
-    return tag("div", tag("table", parts), class_="wide", tabindex="0", role="region", aria_label=caption)
+    kind = "wide broad" if len(shown) >= _BROAD else "wide"
+    return tag("div", tag("table", parts), class_=kind, tabindex="0", role="region", aria_label=caption)
 
 
 def _cell(column: Column, content: str) -> str:
-    if column.kind == "row":
+    if column.kind == "head":
         return tag("th", content, scope="row")
     label = column.heading if column.label is None else column.label
     return tag("td", content, class_=column.kind or None, data_label=label if label and content else None)

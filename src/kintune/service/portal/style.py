@@ -107,6 +107,7 @@ code, pre, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, m
 .card { background: var(--surface); border: 1px solid var(--line); border-radius: 10px; padding: 16px; min-width: 0; }
 .line { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; } .line.filters { gap: 10px 28px; }
 .between { justify-content: space-between; }
+.broad { container-name: broad; }
 .grid { display: grid; gap: 16px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 340px), 1fr)); }
 .grid > * { min-width: 0; }
 .facts { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; margin: 0; }
@@ -134,7 +135,7 @@ code, pre, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, m
 .notice-good { border-color: var(--good); background: var(--good-soft); }
 .empty { text-align: center; padding: 40px 16px; display: flex; flex-direction: column; gap: 12px;
   align-items: center; }
-.wide { overflow-x: auto; width: 100%; background:
+.wide { overflow-x: auto; width: 100%; container-type: inline-size; background:
     linear-gradient(to right, var(--surface) 30%, transparent) left / 40px 100% local no-repeat,
     linear-gradient(to left, var(--surface) 30%, transparent) right / 40px 100% local no-repeat,
     linear-gradient(to right, var(--line), transparent) left / 14px 100% scroll no-repeat,
@@ -146,7 +147,8 @@ th.num, td.num { text-align: right; }
 th a { color: inherit; text-decoration: none; } th a:hover { text-decoration: underline; }
 th[aria-sort] a { color: var(--text); } tbody tr:hover { background: var(--track); }
 td, th { overflow-wrap: normal; } td .under { display: block; color: var(--faint); font-size: .84rem; }
-td.name { min-width: 200px; overflow-wrap: anywhere; } td.word { white-space: nowrap; } td.check { width: 34px; }
+td.name { min-width: 130px; overflow-wrap: anywhere; }
+.broad td.name { min-width: 200px; } td.word { white-space: nowrap; } td.check { width: 34px; }
 td .under.bad { color: var(--bad); } td .under.good { color: var(--good); }
 td.num .share { margin-left: auto; }
 .reason { min-width: 180px; max-width: 340px; overflow-wrap: anywhere; } td.reason .under { display: -webkit-box;
@@ -230,19 +232,23 @@ body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--s
   .facts dd { margin-bottom: 8px; } .bar { padding: 6px 12px; }
   .bar nav { order: 3; flex-basis: 100%; margin-left: -8px; } .lanes { grid-template-columns: 1fr; gap: 2px; }
   .lane + .lane-name { margin-top: 6px; }
-  table, tbody { display: block; } thead { display: none; }
-  tr { display: flex; flex-wrap: wrap; gap: 2px 14px; padding: 10px 0; border-bottom: 1px solid var(--line); }
-  td, td.num, tbody th { border: 0; padding: 0; text-align: left; white-space: normal; }
-  td.num .share { margin-left: 0; }
-  td.name, tbody th { flex: 1 1 100%; } td.check + td.name { flex: 1 1 80%; } td.reason { max-width: none; }
-  td[data-label]:before { content: attr(data-label) " "; color: var(--faint); } td:empty { display: none; }
-  td .under { display: inline; margin-left: 6px; } td.name .under { display: block; margin-left: 0; }
-  .meter { display: inline-flex; } .every { padding: 0; } .actions .button { padding: 4px 10px; }
-  .actions .button:disabled { display: none; } .submit { padding: 10px 12px; }
-  .reason { min-width: 0; } .ticks span:nth-child(even):not(:last-child) { visibility: hidden; }
+  .every { padding: 0; } .actions .button { padding: 4px 10px; } .actions .button:disabled { display: none; }
+  .submit { padding: 10px 12px; } .ticks span:nth-child(even):not(:last-child) { visibility: hidden; }
 }
 @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
 """
+
+
+_STACKED = """
+  table, tbody { display: block; } thead { display: none; }
+  tr { display: flex; flex-wrap: wrap; gap: 2px 14px; padding: 10px 0; border-bottom: 1px solid var(--line); }
+  td, td.num, tbody th { border: 0; padding: 0; text-align: left; white-space: normal; }
+  td.num .share { margin-left: 0; } td.name, tbody th { flex: 1 1 100%; } td.check + td.name { flex: 1 1 80%; }
+  td.reason { min-width: 0; max-width: none; } td:empty { display: none; } .meter { display: inline-flex; }
+  td[data-label]:before { content: attr(data-label) " "; color: var(--faint); }
+  td .under, td.reason .under { display: inline; margin-left: 6px; } td.name .under { display: block; margin-left: 0; }
+"""
+"""Tables whose rows have no columns: cells follow one another, each after its label."""
 
 
 def style_sheet() -> str:
@@ -252,4 +258,5 @@ def style_sheet() -> str:
     return (
         f":root{{{light}}}\n@media (prefers-color-scheme: dark) {{ body:not(.body--light) {{{dark}}} }}\n"
         f"body.body--dark {{{dark}}}\n{_PARTS}"
+        f"@container (max-width: 480px) {{{_STACKED}}}\n@container broad (max-width: 800px) {{{_STACKED}}}\n"
     )
