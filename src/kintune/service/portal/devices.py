@@ -100,7 +100,7 @@ def _stages(context: PageContext, stored: _Stored) -> str:
 def _health(context: PageContext) -> str:
     now, standings = context.application.now(), context.live_state.standings
     if not standings:
-        return notice("The orchestrator does not answer; jobs wait until it does.", "bad")
+        return notice(f"No job runs: {context.live_state.unready or 'no host or device is there'}.", "bad")
     use, tallies = context.live_state.use(_SHOWN_S), context.live_state.tallies(_SHOWN_S)
     rows = (_standing(each, use.get(each.id, 0.0), tallies.get(each.id), now) for each in standings)
     said = tag("p", "Busy and measured: in the last five minutes.", class_="faint small")

@@ -221,10 +221,9 @@ class JobView:
                 markup(parts.download_link(job, self._name))
             _button("New job with this model", lambda: ui.navigate.to(again))
             return
-        may_help = job.state is JobStatus.CANCELLED or _measured(job) > 0
         retry = ("Try again", self._retry)
         change = ("Change the request", lambda: ui.navigate.to(again))
-        for number, (words, do) in enumerate((retry, change) if may_help else (change, retry)):
+        for number, (words, do) in enumerate((change, retry) if job.refused else (retry, change)):
             _button(words, do, "" if number else "main")
 
     def _offer_commands(self, *, can_finish: bool) -> None:

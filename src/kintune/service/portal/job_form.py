@@ -55,7 +55,9 @@ class _FieldError(InputError):
 class JobForm:
     """The form of a new job for a model; `request` returns what its fields say, which at first is what is `usual`."""
 
-    def __init__(self, context: PageContext, model: StoredModel, usual: JobRequest, submit: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, context: PageContext, model: StoredModel, usual: JobRequest, submit: Callable[[], Awaitable[None]]
+    ) -> None:
         self._context = context
         self._usual = usual
         self._inputs = (model.findings or Findings()).inputs

@@ -99,12 +99,9 @@ def flags(report: RunReport) -> str:
 def failures(job: Job, measured: int) -> str:
     """Why it has no result, and what to do; so many programs were `measured`."""
     if job.state is JobStatus.FAILED:
-        said = (
-            f"What it measured is kept ({counted(measured, 'program')}), and trying again goes on from there."
-            if measured
-            else "Nothing was measured yet. Where the cause lies in the model or in what was asked for, trying again "
-            "changes nothing: change the request."
-        )
+        kept = f"What it measured is kept ({counted(measured, 'program')})" if measured else "Nothing was measured yet"
+        onward = "the same again would fail likewise: change the request" if job.refused else "it can be tried again"
+        said = f"{kept}; {onward}."
         details = "" if job.log is None else " The log below has the details."
         why = notice(f"It failed: {plain_reason(job.reason) or 'no cause is known'}", "bad")
         return why + tag("p", said + details, class_="faint")
@@ -115,7 +112,11 @@ def failures(job: Job, measured: int) -> str:
 
 def webhook_part(calls: Sequence[WebhookOutcome]) -> str:
     """What came of the calls of its webhook; empty where it has none."""
-    return _card("Webhook", (tag("p", text(f"{call.words[0].upper()}{call.words[1:]}.")) for call in calls)) if calls else ""
+    return (
+        _card("Webhook", (tag("p", text(f"{call.words[0].upper()}{call.words[1:]}.")) for call in calls))
+        if calls
+        else ""
+    )
 
 
 def removed_files(job: Job, name: str) -> str:
