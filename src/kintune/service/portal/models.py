@@ -130,7 +130,7 @@ def _form(kind: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], s
     forget = action("Forget", type="button", data_asks=key, class_="button danger", id=f"forget-{kind}")
     parts = [actions([forget], f"Actions on the selected {kind}")] if shown.may_submit and rows else []
     parts.append(table("Models" if kind == "models" else "Sets of inputs", columns, rows))
-    target = f"/{kind}/forget{asked and '?'}{urlencode(asked)}"
+    target = f"/{kind}/forget{'?' if asked else ''}{urlencode(asked)}"
     form = tag("form", parts, method="post", action=target, class_="stack", id=f"list-{kind}")
     form += dialog(key, _QUESTION, "Forget them", "Keep them", form=f"list-{kind}") if shown.may_submit else ""
     if len(found) == _A_PAGE:
