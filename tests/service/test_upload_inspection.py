@@ -47,6 +47,13 @@ def test_a_graph_with_very_many_nodes_is_refused_with_the_limit(
     assert examine(tmp_path / "net.onnx").problem == "it has more than 5 nodes, which is the limit here"
 
 
+def test_inputs_and_outputs_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
+    model = dynamic_onnx()
+    model.graph.input.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [1 << 40, 1 << 20]))
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
+    assert "of this machine do not suffice" in examine(tmp_path / "net.onnx").problem
+
+
 def test_an_input_that_is_no_tensor_is_a_problem(tmp_path: Path) -> None:
     model = dynamic_onnx()
     model.graph.input.append(helper.make_tensor_sequence_value_info("many", TensorProto.FLOAT, [2]))

@@ -85,12 +85,24 @@ def _describe(model: Any) -> Findings:
             return Findings(
                 problem=f"its input {name} is not a tensor ({kind}); inputs are arrays of numbers or strings"
             )
+    inputs = tuple(_input(value) for value in graph.input if value.name not in weights)[:_MOST_VALUES]
+    outputs = tuple(_input(value) for value in graph.output[:_MOST_VALUES])
+    if (needed_mb := _elements_of((*inputs, *outputs)) >> 20) > memory_mb():
+        return Findings(
+            problem=f"its inputs and outputs have {needed_mb:,} million elements or more, for which the "
+            f"{memory_mb():,} MB of this machine do not suffice"
+        )
     return Findings(
-        inputs=tuple(_input(value) for value in graph.input if value.name not in weights)[:_MOST_VALUES],
-        outputs=tuple(_input(value) for value in graph.output[:_MOST_VALUES]),
+        inputs=inputs,
+        outputs=outputs,
         operators=dict(operators.most_common(_MOST_OPERATORS)),
         parameters=elements,
     )
+
+
+def _elements_of(values: Sequence[Input]) -> int:
+    """Returns the number of elements of all inputs and outputs, with one for each dimension that is open."""
+    return sum(_count([1 if extent is None else extent for extent in value.shape]) for value in values)
 
 
 def _names_files(model: Any) -> bool:
