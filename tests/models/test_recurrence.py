@@ -7,13 +7,17 @@ import pytest
 from kintune.models.recurrence import GRU, LSTM, RNN, Recurrence, parse_recurrence
 
 KINDS = [
-    Recurrence(cell, direction, 7, 2, 20, reset_after=after, relu=relu, lengths=lengths, peepholes=peepholes)
+    Recurrence(cell, direction, 7, 2, 20, reset_after=after, lengths=lengths, peepholes=peepholes)
     for cell, direction, lengths in itertools.product(
         (LSTM, GRU, RNN), ("forward", "reverse", "bidirectional"), (False, True)
     )
     for after in ((False, True) if cell == GRU else (False,))
-    for relu in ((False, True) if cell == RNN else (False,))
     for peepholes in ((False, True) if cell == LSTM else (False,))
+] + [
+    Recurrence(RNN, "reverse", 7, 2, 20, activations=("relu",)),
+    Recurrence(LSTM, "forward", 7, 2, 20, coupled=True, clip=3.5, activations=("hardsigmoid:0.2:0.5", "tanh", "relu")),
+    Recurrence(LSTM, "bidirectional", 7, 2, 20, quantised=True, lengths=True),
+    Recurrence(GRU, "forward", 7, 2, 20, clip=1e-05, activations=("sigmoid", "elu:-1.5")),
 ]
 
 

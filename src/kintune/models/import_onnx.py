@@ -26,7 +26,8 @@ __all__ = ["import_onnx"]
 
 _CONTRIB_ALONE = frozenset(
     {
-        *("Attention", "BiasGelu", "DynamicQuantizeMatMul", "EmbedLayerNormalization", "FastGelu", "FusedConv"),
+        *("Attention", "BiasGelu", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "EmbedLayerNormalization"),
+        *("FastGelu", "FusedConv"),
         *("FusedGemm", "FusedMatMul", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention"),
         *("QAttention", "QEmbedLayerNormalization", "QuickGelu", "RotaryEmbedding"),
         *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),

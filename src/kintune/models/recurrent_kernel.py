@@ -11,7 +11,16 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from kintune.models.recurrence import GRU, LSTM, PEEPHOLES, VECTOR, Recurrence
+from kintune.models.recurrence import GRU, LSTM, VECTOR, Recurrence
+from kintune.models.recurrent_equations import (
+    Quantised,
+    activation,
+    clipped,
+    gru_state,
+    lstm_cell,
+    lstm_hidden,
+    rnn_state,
+)
 
 __all__ = ["call_recurrence", "recurrent_kernel"]
 
@@ -47,14 +56,13 @@ def recurrent_kernel(recurrence: Recurrence) -> Any:
 
 
 def _text(r: Recurrence) -> str:
-    ports = [(name, shape, "int32" if name == "lengths" else "float32") for name, shape in r.operands + r.results]
-    parameters = ", ".join(f'{name}: T.Buffer({shape}, "{dtype}")' for name, shape, dtype in ports)
     lines = [
         "@T.prim_func(s_tir=True, private=True)",
-        f"def {r.cell}({parameters}):",
+        f"def {r.cell}({r.parameters}):",
         f'    T.func_attr({{"tirx.noalias": True, "op_pattern": {_OPAQUE}, "{_PATTERN}": "{r.text}"}})',
         f'    sums = T.alloc_buffer(({r.gates}, {r.padded}), "float32")',
         f'    reset = T.alloc_buffer(({r.hidden},), "float32")',
+        *(_LEVELS if r.quantised else []),
         f"    for d, b in T.grid({r.directions}, {r.batch}):",
         f"        for u in T.serial({r.hidden}):",
         f"            last_h[d, b, u] = {r.initial('initial_h', 'd, b, u', 'b')}",
@@ -65,44 +73,66 @@ def _text(r: Recurrence) -> str:
 
 
 def _step(r: Recurrence) -> list[str]:
+    def gate(number: int, total: str) -> str:
+        return activation(r, 0, "d", clipped(r, f"{total} + {_projected(r, number)}"))
+
     if r.cell == GRU and not r.reset_after:
         return [
             *_products(r, 0, 2, "last_h[d, b, k]"),
             f"for u in T.serial({r.hidden}):",
-            f"    sums[0, u] = T.sigmoid(sums[0, u] + {_projected(r, 0)})",
-            f"    reset[u] = T.sigmoid(sums[1, u] + {_projected(r, 1)}) * last_h[d, b, u]",
+            f"    sums[0, u] = {gate(0, 'sums[0, u]')}",
+            f"    reset[u] = {gate(1, 'sums[1, u]')} * last_h[d, b, u]",
             *_products(r, 2, 1, "reset[k]"),
             f"for u in T.serial({r.hidden}):",
-            *_states(r, f"(1 - sums[0, u]) * T.tanh(sums[2, u] + {_projected(r, 2)}) + sums[0, u] * last_h[d, b, u]"),
+            *_states(r, gru_state(r, "d", "sums[0, u]", f"sums[2, u] + {_projected(r, 2)}", "last_h[d, b, u]")),
         ]
-    lines = [*_products(r, 0, r.gates, "last_h[d, b, k]"), f"for u in T.serial({r.hidden}):"]
+    products = _quantised_products if r.quantised else _products
+    lines = [*products(r, 0, r.gates, "last_h[d, b, k]"), f"for u in T.serial({r.hidden}):"]
     if r.cell == LSTM:
-        cells = [r.peephole(g, "d", "u", "last_c[d, b, u]") for g in range(PEEPHOLES)] + [""]
-        gate = [f"sums[{g}, u] + {_projected(r, g)}{cell}" for g, cell in enumerate(cells)]
-        cell = f"T.sigmoid({gate[2]}) * last_c[d, b, u] + T.sigmoid({gate[0]}) * T.tanh({gate[3]})"
+        gates = [f"sums[{g}, u] + {_projected(r, g)}" for g in range(r.gates)]
+        cell = lstm_cell(r, "d", "u", gates, "last_c[d, b, u]")
         lines.append(f"    last_c[d, b, u] = {_kept(r, cell, 'last_c[d, b, u]')}")
-        return lines + _states(r, f"T.sigmoid({gate[1]}) * T.tanh(last_c[d, b, u])")
+        return lines + _states(r, lstm_hidden(r, "d", "u", gates, "last_c[d, b, u]"))
     if r.cell == GRU:
         return [
             *lines,
-            f"    sums[0, u] = T.sigmoid(sums[0, u] + {_projected(r, 0)})",
-            f"    sums[1, u] = T.sigmoid(sums[1, u] + {_projected(r, 1)}) * (sums[2, u] + bias[d, u])",
-            *_states(r, f"(1 - sums[0, u]) * T.tanh({_projected(r, 2)} + sums[1, u]) + sums[0, u] * last_h[d, b, u]"),
+            f"    sums[0, u] = {gate(0, 'sums[0, u]')}",
+            f"    sums[1, u] = {gate(1, 'sums[1, u]')} * (sums[2, u] + bias[d, u])",
+            *_states(r, gru_state(r, "d", "sums[0, u]", f"{_projected(r, 2)} + sums[1, u]", "last_h[d, b, u]")),
         ]
-    total = f"sums[0, u] + {_projected(r, 0)}"
-    return lines + _states(r, f"T.max(T.float32(0), {total})" if r.relu else f"T.tanh({total})")
+    return lines + _states(r, rnn_state(r, "d", f"sums[0, u] + {_projected(r, 0)}"))
+
+
+_LEVELS = [
+    '    bounds = T.alloc_buffer((2,), "float32")',
+    '    counts = T.alloc_buffer((2,), "int32")',
+]
+_QUANTISED = Quantised("bounds[0]", "bounds[1]", "counts[0]", "counts[1]")
+
+
+def _quantised_products(r: Recurrence, first: int, count: int, state: str) -> list[str]:
+    """Lines that compute the gates as `_products` does, with the state quantised by its own range."""
+    return [
+        *_QUANTISED.by_steps(state, r.hidden),
+        *_products(r, first, count, _QUANTISED.level(state)),
+        f"for g, u in T.grid({count}, {r.hidden}):",
+        f"    sums[g, u] = {_QUANTISED.product('sums[g, u]', 'd, g, u')}",
+    ]
 
 
 def _products(r: Recurrence, first: int, count: int, state: str) -> list[str]:
     """Lines that compute the `count` gates from `first` on: sums over k of `state`, at unit k, times the weights."""
     gate = f"{first} + g" if first else "g"
     unit = f"w * {VECTOR} + v"
+    weight = f"recurrent[d, k, {gate}, {unit}]"
+    if r.quantised:
+        weight = f'T.cast({weight}, "float32")'
     return [
         f"for g, u in T.grid({count}, {r.padded}):",
         f"    sums[{gate}, u] = T.float32(0)",
         f"for k, g, w in T.grid({r.hidden}, {count}, {r.padded // VECTOR}):",
         f"    for v in T.vectorized({VECTOR}):",
-        f"        sums[{gate}, {unit}] = sums[{gate}, {unit}] + {state} * recurrent[d, k, {gate}, {unit}]",
+        f"        sums[{gate}, {unit}] = sums[{gate}, {unit}] + {state} * {weight}",
     ]
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.models.expressions import constant_of, shape_of
+from kintune.models.expressions import constant_of, dtype_of, shape_of
 from kintune.models.recurrence import LSTM, Recurrence
 from kintune.models.recurrent_kernel import call_recurrence
 
-__all__ = ["LayerWeights", "folded", "recurrent_layer"]
+__all__ = ["LayerWeights", "folded", "layer_of_products", "quantised_operands", "recurrent_layer"]
 
 _Emit = Callable[[relax.Expr], Any]
 
@@ -56,10 +56,38 @@ def recurrent_layer(
     matrix = folded(emit, lambda w: w.reshape(width, features).T, lambda w: _transposed(emit, w, width), weights.input)
     rows = emit(relax.op.reshape(data, [steps * batch, features]))
     product = emit(relax.op.matmul(rows, matrix))
+    recurrent = [_recurrent(emit, r, weights.recurrent)]
+    return layer_of_products(
+        builder, emit, r, product, weights, recurrent, (initial_h, initial_c), lengths=lengths, peepholes=peepholes
+    )
+
+
+def layer_of_products(
+    builder: relax.BlockBuilder,
+    emit: _Emit,
+    recurrence: Recurrence,
+    product: Any,
+    weights: LayerWeights,
+    recurrent: Sequence[Any],
+    initial: tuple[Any, Any],
+    *,
+    lengths: Any = None,
+    peepholes: Any = None,
+) -> list[Any]:
+    """The layer whose input was multiplied by the weights already: `product` is [S * B, D * G * H], without biases.
+
+    Of `weights`, only the biases are used; `recurrent` are the kernel's operands of recurrent weights.  `initial` are
+    the states h and c.  The rest is as in `recurrent_layer`.
+
+    Raises:
+        ValueError: when a shape does not fit the others.
+    """
+    r, batch = recurrence, recurrence.batch
+    initial_h, initial_c = initial
     if (bias := _bias(emit, r, weights)) is not None:
         product = emit(relax.op.add(product, bias))
-    projected = emit(relax.op.reshape(product, [steps, batch, r.directions, r.gates, r.hidden]))
-    operands = [projected, _recurrent(emit, r, weights.recurrent)]
+    projected = emit(relax.op.reshape(product, [r.steps, batch, r.directions, r.gates, r.hidden]))
+    operands = [projected, *recurrent]
     if r.reset_after:
         operands.append(_hidden_bias(emit, r, weights.recurrent_bias))
     zeros = relax.const(np.zeros((r.directions, batch, r.hidden), np.float32))
@@ -71,6 +99,43 @@ def recurrent_layer(
     if r.lengths:
         operands.append(lengths)
     return call_recurrence(builder, emit, r, operands)
+
+
+def quantised_operands(emit: _Emit, r: Recurrence, weight: Any, scales: NDArray[Any], zeros: NDArray[Any]) -> list[Any]:
+    """The kernel's operands of recurrent weights [D, H, G, H] of int8 or uint8, from unit to gate of unit.
+
+    `scales` and `zeros` [D, G, H] are those of each gate of each unit.  See `Recurrence` for the results.
+    """
+    moved = 128 if dtype_of(weight) == "uint8" else 0
+    last = r.padded - r.hidden
+
+    def cast(tensor: Any, dtype: str) -> Any:
+        return emit(relax.op.astype(tensor, dtype))
+
+    signed = folded(
+        emit,
+        lambda w: (w.astype(np.int16) - moved).astype(np.int8),
+        lambda w: relax.op.astype(emit(relax.op.subtract(cast(w, "int16"), relax.const(moved, "int16"))), "int8"),
+        weight,
+    )
+    integers = folded(
+        emit,
+        lambda w: np.pad(w, [*[(0, 0)] * 3, (0, last)]),
+        lambda w: relax.op.nn.pad(w, [0] * 7 + [last], "constant", 0.0),
+        signed,
+    )
+    points = np.pad(zeros.astype(np.int32) - moved, [(0, 0), (0, 0), (0, last)])
+    offsets = folded(
+        emit,
+        lambda w, p: w.sum(axis=1, dtype=np.int32) - r.hidden * p,
+        lambda w, p: relax.op.subtract(
+            emit(relax.op.sum(cast(w, "int32"), axis=1)), emit(relax.op.multiply(relax.const(r.hidden, "int32"), p))
+        ),
+        integers,
+        relax.const(points),
+    )
+    wide = np.pad(scales.astype(np.float32), [(0, 0), (0, 0), (0, last)])
+    return [integers, relax.const(wide), offsets, relax.const(points)]
 
 
 def folded(emit: _Emit, on_arrays: Callable[..., NDArray[Any]], on_tensors: Callable[..., Any], *operands: Any) -> Any:

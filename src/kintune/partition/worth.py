@@ -28,7 +28,7 @@ _PRODUCTS = frozenset({
     "Attention", "Conv", "ConvTranspose", "Einsum", "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul",
     "MultiHeadAttention",
 })  # fmt: skip
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+_RECURRENT = frozenset({"DynamicQuantizeLSTM", "LSTM", "GRU", "RNN"})
 
 
 def can_pay(

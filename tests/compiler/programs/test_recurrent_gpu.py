@@ -12,7 +12,8 @@ KINDS = [
     Recurrence(LSTM, BIDIRECTIONAL, 7, 2, 20, lengths=True, peepholes=True),
     Recurrence(GRU, FORWARD, 7, 2, 700),
     Recurrence(GRU, REVERSE, 7, 2, 64, reset_after=True),
-    Recurrence(RNN, FORWARD, 7, 1, 64, relu=True),
+    Recurrence(RNN, FORWARD, 7, 1, 64, activations=("relu",)),
+    Recurrence(LSTM, FORWARD, 7, 1, 64, quantised=True),
 ]
 
 

@@ -113,7 +113,8 @@ def model_of(case: Any) -> Any:
     outputs = [helper.make_tensor_value_info(name, 1, None) for name in case.node.output]
     weights = [numpy_helper.from_array(values, name) for name, values in case.constants.items()]
     graph = helper.make_graph([case.node], "g", ports, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    domains = [helper.make_opsetid("", 14), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=8)
 
 
 def computed(case: Any) -> list[Any]:
@@ -122,19 +123,103 @@ def computed(case: Any) -> list[Any]:
     return list(onnxruntime.InferenceSession(model_of(case).SerializeToString()).run(None, case.inputs))
 
 
-@pytest.mark.parametrize(
-    ("attributes", "why"),
-    [
-        ({"clip": 3.0}, "clipping is not supported"),
-        ({"input_forget": 1}, "coupled input and forget gates are not supported"),
-        ({"activations": ["Sigmoid", "Softsign", "Tanh"]}, "activations sigmoid, softsign, tanh are not supported"),
-    ],
-)
-def test_what_the_kernel_does_not_compute_is_refused(
-    make_case: Any, tmp_path: Path, attributes: dict[str, Any], why: str
-) -> None:
-    case = make_case("LSTM", *operands("LSTM", "forward", 4, 1, 5), hidden_size=5, **attributes)
-    assert refused(case, tmp_path) == why
+ACTIVATIONS = {
+    "LSTM": (
+        ["HardSigmoid", "Softsign", "Relu"],
+        ["Sigmoid", "LeakyRelu", "ScaledTanh"],
+        ["Affine", "Elu", "Softplus"],
+    ),
+    "GRU": (["HardSigmoid", "Softsign"], ["Sigmoid", "ThresholdedRelu"]),
+    "RNN": (["Relu"], ["Softplus"], ["Elu"]),
+}
+NUMBERS = {
+    "activation_alpha": {
+        "LeakyRelu": 0.3, "HardSigmoid": 0.3, "Affine": 0.7, "Elu": 0.5, "ScaledTanh": 1.3, "ThresholdedRelu": 0.1,
+    },
+    "activation_beta": {"HardSigmoid": 0.4, "Affine": 0.1, "ScaledTanh": 0.6},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cell", list(GATES))
+def test_activations(compare: Any, make_case: Any, cell: str) -> None:
+    cases = []
+    for names, direction, given in itertools.product(ACTIVATIONS[cell], ("reverse", "bidirectional"), ("b", "bl")):
+        directions = 1 + (direction == "bidirectional")
+        values = operands(cell, direction, 4, 2, 5, given=given)
+        both = names if directions == 1 else [*names, *ACTIVATIONS[cell][-1]]  # each direction has its own
+        numbers = {key: [own[name] for name in both if name in own] for key, own in NUMBERS.items()}
+        more = {key: found for key, found in numbers.items() if found}
+        cases.append(make_case(cell, *values, direction=direction, hidden_size=5, activations=both, **more))
+    compare(cases, 14)
+
+
+@pytest.mark.parametrize("cell", list(GATES))
+def test_clipping(compare: Any, make_case: Any, cell: str) -> None:
+    values = operands(cell, "bidirectional", 4, 2, 5, given="b")
+    after = {"linear_before_reset": 1} if cell == "GRU" else {}
+    cases = [
+        make_case(cell, *values, direction="bidirectional", hidden_size=5, clip=clip, **more)
+        for clip in (0.1, 0.6)
+        for more in ({}, after)
+    ]
+    compare(cases, 14)
+
+
+def test_coupled_input_and_forget_gates(compare: Any, make_case: Any) -> None:
+    cases = []
+    for direction, given in itertools.product(DIRECTIONS, ("bhc", "bl")):
+        values = [*operands("LSTM", direction, 4, 3, 5, given=given), draw(1 + (direction == "bidirectional"), 15)]
+        cases.append(
+            make_case("LSTM", *values, outputs=3, direction=direction, hidden_size=5, input_forget=1, clip=0.9)
+        )
+    compare(cases, 14)
+
+
+def test_an_activation_that_does_not_exist_is_refused(make_case: Any, tmp_path: Path) -> None:
+    case = make_case(
+        "LSTM", *operands("LSTM", "forward", 4, 1, 5), hidden_size=5, activations=["Sigmoid", "Sine", "Tanh"]
+    )
+    assert refused(case, tmp_path) == "activation sine is not supported"
+
+
+def in_bytes(
+    direction: str, hidden: int, dtype: Any, columns: bool, given: str = "bhc", features: int = 12
+) -> list[Any]:
+    """The operands of a DynamicQuantizeLSTM of one sequence; with scales and zero points of each column, or of all."""
+    d, random = 1 + (direction == "bidirectional"), np.random.default_rng(7)
+    limits = np.iinfo(dtype)
+    plain = operands("LSTM", direction, 6, 1, hidden, given=given, features=features)
+    shape = (d, 4 * hidden) if columns else (d,)
+    point = np.full(shape, 178 if dtype == np.uint8 else 0, dtype)  # onnxruntime takes one value alone
+    weights = [
+        random.integers(limits.min, limits.max, (d, rows, 4 * hidden), dtype, endpoint=True)
+        for rows in (features, hidden)
+    ]
+    scales = [random.uniform(0.002, 0.004, shape).astype(np.float32) for _ in range(2)]
+    return [plain[0], *weights, *plain[3:], None, scales[0], point, scales[1], point]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_weights_in_bytes(compare: Any, make_case: Any, dtype: Any) -> None:
+    """Equal but for rounding: data and states are quantised as onnxruntime does it."""
+    cases = []
+    for direction, columns in itertools.product(DIRECTIONS, (False, True)):
+        values = in_bytes(direction, 20, dtype, columns)
+        fixed = [at for at in (1, 2, 3, 8, 9, 10, 11) if values[at] is not None]
+        cases.append(
+            make_case(
+                "DynamicQuantizeLSTM", *values, constant=fixed, outputs=3, domain="com.microsoft", direction=direction,
+                hidden_size=20,
+            )
+        )  # fmt: skip
+    compare(cases, 14)
+
+
+def test_scales_of_weights_in_bytes_must_be_constants(make_case: Any, tmp_path: Path) -> None:
+    case = make_case(
+        "DynamicQuantizeLSTM", *in_bytes("forward", 20, np.uint8, False), domain="com.microsoft", hidden_size=20
+    )
+    assert refused(case, tmp_path) == "scales or zero points that the network computes are not supported"
 
 
 def test_peepholes(compare: Any, make_case: Any) -> None:

@@ -17,7 +17,7 @@ from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
-__all__ = ["ByteProducts", "byte_instruction"]
+__all__ = ["ByteProducts", "byte_instruction", "instruction_named"]
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
 _VECTORS = (1, 2, 3, 4)
@@ -58,7 +58,7 @@ class ByteProducts:
         Raises:
             BuildError: the workload sums no products of bytes, or there is no such variant.
         """
-        return _choices(_sizes(require_bytes(module)[1], _instruction(variant))).axes()
+        return _choices(_sizes(require_bytes(module)[1], instruction_named(variant))).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -67,7 +67,7 @@ class ByteProducts:
             BuildError: the workload sums no products of bytes, or the decisions make no program.
         """
         changed, workload, epilogue = require_bytes(module)
-        sizes = _sizes(workload, _instruction(variant))
+        sizes = _sizes(workload, instruction_named(variant))
         blocking = _blocking(sizes, *_choices(sizes).picked(decisions))
         if not _fits(sizes, blocking):
             tile = f"{blocking.rows} by {blocking.vectors}"
@@ -76,7 +76,7 @@ class ByteProducts:
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
-        sizes = _sizes(require_bytes(module)[1], _instruction(variant))
+        sizes = _sizes(require_bytes(module)[1], instruction_named(variant))
 
         def cost(*values: int) -> float | None:
             blocking = _blocking(sizes, *values)
@@ -92,7 +92,12 @@ def byte_instruction(target: tvm.target.Target) -> ByteInstruction | None:
     return next((each for each in INSTRUCTIONS if codegen.target_has_features(each.feature, target)), None)
 
 
-def _instruction(variant: str) -> ByteInstruction:
+def instruction_named(variant: str) -> ByteInstruction:
+    """The instruction whose variant has that name.
+
+    Raises:
+        BuildError: there is none.
+    """
     for each in INSTRUCTIONS:
         if each.variant == variant:
             return each

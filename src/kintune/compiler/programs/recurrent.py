@@ -10,6 +10,8 @@ A step needs all of the state before it.  So there are three variants:
 - `single`: one thread computes all, which small layers are better off with.
 
 Where sequences have lengths, the products of a tile end with the longest of its sequences.
+
+Layers whose weights are bytes multiply by an instruction for bytes, where the processor has one; else in fp32.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from collections.abc import Iterator, Sequence
 
 import tvm
 
+from kintune.compiler.programs.byte_kernel import STEP, ByteInstruction
+from kintune.compiler.programs.byte_products import byte_instruction, instruction_named
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.programs.recurrent_text import ROWS, SINGLE, STEPS, Tiling, phases, recurrent_text
@@ -54,23 +58,29 @@ class RecurrentProgram:
             return ()
         if _RECURRENT not in map(int, function.attrs.get(LAYOUT_FREE, ())):
             return ()
-        return _ways(recurrence) if int(target.attrs.get("num-cores", 2)) > 1 else (SINGLE,)
+        ways = _ways(recurrence) if int(target.attrs.get("num-cores", 2)) > 1 else (SINGLE,)
+        instruction = byte_instruction(target) if recurrence.quantised else None
+        return ways if instruction is None else tuple(f"{way}-{instruction.variant}" for way in ways)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """Units of a tile, sequences of a tile, and steps of the products that are written out."""
-        return _choices(_recurrence(module)).axes()
+        return _choices(_recurrence(module), _parsed(variant)[1]).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """The module whose `main` is the kernel.
 
         Raises:
-            BuildError: the workload is no recurrent layer, or the decisions are not its own.
+            BuildError: the workload is no recurrent layer, or the decisions are not its own or make no program.
         """
         from tvm.script import tirx  # not the module tvm.tirx, as which the parser's defaults would resolve the name
 
         recurrence = _recurrence(module)
-        tiling = Tiling(*_choices(recurrence).picked(decisions))
-        written = tvm.script.from_source(recurrent_text(recurrence, variant, tiling), extra_vars={"T": tirx})
+        way, instruction = _parsed(variant)
+        tiling = Tiling(*_choices(recurrence, instruction).picked(decisions))
+        if not _fits(recurrence, tiling, instruction):
+            raise BuildError(f"{tiling.rows} rows of {tiling.units} units do not fit the registers")
+        text = recurrent_text(recurrence, way, tiling, instruction)
+        written = tvm.script.from_source(text, extra_vars={"T": tirx})
         function = module["main"]
         for name, value in function.attrs.items():
             written = written.with_attr(name, value)
@@ -78,12 +88,20 @@ class RecurrentProgram:
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Tiles whose sums fill half of the vector registers come first, then smaller and larger ones."""
-        recurrence = _recurrence(module)
+        recurrence, (way, instruction) = _recurrence(module), _parsed(variant)
 
-        def misfit(*values: int) -> float:
-            return _misfit(recurrence, variant, Tiling(*values), machine)
+        def misfit(*values: int) -> float | None:
+            tiling = Tiling(*values)
+            fits = _fits(recurrence, tiling, instruction)
+            return _misfit(recurrence, way, tiling, machine, instruction) if fits else None
 
-        return _choices(recurrence).cheapest(_FIRST, misfit)
+        return _choices(recurrence, instruction).cheapest(_FIRST, misfit)
+
+
+def _parsed(variant: str) -> tuple[str, ByteInstruction | None]:
+    """How the work is spread over threads, and the instruction that multiplies bytes, if one does."""
+    way, _, name = variant.partition("-")
+    return way, instruction_named(name) if name else None
 
 
 def _ways(recurrence: Recurrence) -> tuple[str, ...]:
@@ -92,7 +110,8 @@ def _ways(recurrence: Recurrence) -> tuple[str, ...]:
     A step takes a thread about as long as reading its weights from the second-level cache, and a barrier of the threads
     about a microsecond.  Where threads share sequences instead of units, each of them reads all weights of a direction.
     """
-    weights = _BYTES * recurrence.hidden * recurrence.gates * recurrence.padded
+    size = 1 if recurrence.quantised else _BYTES
+    weights = size * recurrence.hidden * recurrence.gates * recurrence.padded
     if recurrence.directions > 1:
         return ROWS, STEPS, SINGLE
     if recurrence.batch > 1:
@@ -107,21 +126,33 @@ def _recurrence(module: tvm.IRModule) -> Recurrence:
     return found
 
 
-def _choices(recurrence: Recurrence) -> ChoiceLists:
+def _choices(recurrence: Recurrence, instruction: ByteInstruction | None) -> ChoiceLists:
     """Units, sequences, steps written out."""
+    steps = recurrence.hidden if instruction is None else recurrence.padded // STEP
     units = [size for size in _UNITS if recurrence.padded % size == 0]
     rows = _divisors(recurrence.batch, _MOST_ROWS)
-    unroll = [size for size in _UNROLL if recurrence.hidden % size == 0]
+    unroll = [size for size in _UNROLL if steps % size == 0]
     return ChoiceLists(RecurrentProgram.name, (tuple(units), tuple(rows), tuple(unroll)))
+
+
+def _fits(recurrence: Recurrence, tiling: Tiling, instruction: ByteInstruction | None) -> bool:
+    """Whether the sums of a tile fit the registers, beside weights and data; of numbers, the compiler sees to it."""
+    if instruction is None:
+        return True
+    rows, vectors = tiling.rows + instruction.signed, recurrence.gates * tiling.units // instruction.lanes
+    return rows * vectors + vectors + rows - tiling.rows + 1 <= instruction.registers
 
 
 def _divisors(number: int, most: int) -> Iterator[int]:
     return (size for size in range(1, most + 1) if number % size == 0)
 
 
-def _misfit(recurrence: Recurrence, variant: str, tiling: Tiling, machine: Processor) -> float:
+def _misfit(
+    recurrence: Recurrence, variant: str, tiling: Tiling, machine: Processor, instruction: ByteInstruction | None
+) -> float:
     """How far a tile is from what should be fast; 0 is best."""
-    vectors = len(phases(recurrence)[0]) * tiling.rows * max(1, tiling.units // machine.lanes)
+    lanes = machine.lanes if instruction is None else instruction.lanes
+    vectors = len(phases(recurrence)[0]) * tiling.rows * max(1, tiling.units // lanes)
     wanted = machine.registers / 2
     misfit = abs(math.log2(vectors / wanted)) + (2 if vectors > machine.registers - 2 else 0)
     if variant == STEPS and tiling.tiles(recurrence) < machine.threads:

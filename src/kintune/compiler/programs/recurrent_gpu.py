@@ -12,13 +12,23 @@ import tvm
 from tvm import tirx
 
 from kintune.compiler.programs.program import pattern_of
-from kintune.models.recurrence import GRU, LSTM, PEEPHOLES, Recurrence, parse_recurrence
+from kintune.models.recurrence import GRU, LSTM, Recurrence, parse_recurrence
+from kintune.models.recurrent_equations import (
+    Quantised,
+    activation,
+    clipped,
+    gru_state,
+    lstm_cell,
+    lstm_hidden,
+    rnn_state,
+)
 
 __all__ = ["spread_recurrence"]
 
 _WARP = 32
 _MOST_THREADS = 512
 _SCHEDULED = "tirx.is_scheduled"
+_QUANTISED = Quantised("bounds[0]", "bounds[1]", "counts[0]", "counts[1]")  # each thread finds out all of it
 _SYNC = 'T.evaluate(T.tvm_storage_sync("shared"))'
 
 
@@ -35,6 +45,12 @@ def spread_recurrence(function: Any, _module: tvm.IRModule, _context: Any) -> An
     for name, value in function.attrs.items():
         spread = spread.with_attr(name, value)
     return spread.with_attr(_SCHEDULED, True)
+
+
+_BOUNDS = [
+    'bounds = T.sblock_alloc_buffer((2,), scope="local")',
+    'counts = T.sblock_alloc_buffer((2,), "int32", scope="local")',
+]
 
 
 class _Kernel:
@@ -56,13 +72,12 @@ class _Kernel:
 
     def lines(self) -> list[str]:
         r = self.r
-        ports = [(name, shape, "int32" if name == "lengths" else "float32") for name, shape in r.operands + r.results]
-        parameters = ", ".join(f'{name}: T.Buffer({shape}, "{dtype}")' for name, shape, dtype in ports)
         first = [f"last_h[{self.where}] = {r.initial('initial_h', self.where, self.sequence)}"]
         if r.cell == LSTM:
             first.append(f"last_c[{self.where}] = {r.initial('initial_c', self.where, self.sequence)}")
         body = [
             f'sums = T.sblock_alloc_buffer(({self.rounds}, {r.gates}), scope="local")',
+            *(_BOUNDS if r.quantised else []),
             *self._units(first),
             _SYNC,
             f"for s in T.serial({r.steps}):",
@@ -70,7 +85,7 @@ class _Kernel:
         ]
         return [
             "@T.prim_func(s_tir=True, private=True)",
-            f"def main({parameters}):",
+            f"def main({r.parameters}):",
             f'    for block in T.thread_binding({r.directions * r.batch}, thread="blockIdx.x"):',
             f'        for lane in T.thread_binding({self.threads}, thread="threadIdx.x"):',
             '            with T.sblock("recurrence"):',
@@ -82,38 +97,43 @@ class _Kernel:
             return self._lstm()
         if self.r.cell == GRU:
             return self._gru()
-        total = self._gate(0)
-        return self._phase([0], self._read("last_h"), [], _max(total) if self.r.relu else f"T.tanh({total})")
+        return self._phase([0], self._read("last_h"), [], rnn_state(self.r, self.direction, self._gate(0)))
 
     def _lstm(self) -> list[str]:
-        last = f"last_c[{self.where}]"
-        read = [self.r.peephole(g, self.direction, self.unit, last) for g in range(PEEPHOLES)]
-        i, o, f, c = (f"{self._gate(g)}{peephole}" for g, peephole in enumerate([*read, ""]))
-        cell = f"T.sigmoid({f}) * {last} + T.sigmoid({i}) * T.tanh({c})"
-        hidden = f"T.sigmoid({o}) * T.tanh({last})"
+        last, gates = f"last_c[{self.where}]", list(map(self._gate, range(4)))
+        cell = lstm_cell(self.r, self.direction, self.unit, gates, last)
+        hidden = lstm_hidden(self.r, self.direction, self.unit, gates, last)
         return self._phase(range(4), self._read("last_h"), [f"{last} = {self._kept(cell, last)}"], hidden)
 
     def _gru(self) -> list[str]:
         state, update = f"last_h[{self.where}]", "sums[i, 0]"
-        gated = f"(T.float32(1) - {update}) * T.tanh({{}}) + {update} * {state}"
         if self.r.reset_after:
             bias = f"bias[{self.direction}, {self.unit}]"
             before = [
-                f"{update} = T.sigmoid({self._gate(0)})",
-                f"sums[i, 1] = T.sigmoid({self._gate(1)}) * (sums[i, 2] + {bias})",
+                f"{update} = {self._opened(0)}",
+                f"sums[i, 1] = {self._opened(1)} * (sums[i, 2] + {bias})",
             ]
-            hidden = gated.format(f"{self._projected(2)} + sums[i, 1]")
+            hidden = gru_state(self.r, self.direction, update, f"{self._projected(2)} + sums[i, 1]", state)
             return self._phase(range(3), self._read("last_h"), before, hidden)
         resets = [
-            f"{update} = T.sigmoid({self._gate(0)})",
-            f"y[{self.time}, {self.where}] = T.sigmoid({self._gate(1)}) * {state}",
+            f"{update} = {self._opened(0)}",
+            f"y[{self.time}, {self.where}] = {self._opened(1)} * {state}",
         ]
         return [
             *self._products([0, 1], self._read("last_h")),
             *self._units(resets),
             _SYNC,
-            *self._phase([2], self._read("y", f"{self.time}, "), [], gated.format(self._gate(2))),
+            *self._phase(
+                [2],
+                self._read("y", f"{self.time}, "),
+                [],
+                gru_state(self.r, self.direction, update, self._gate(2), state),
+            ),
         ]
+
+    def _opened(self, gate: int) -> str:
+        """The value of a GRU's gate."""
+        return activation(self.r, 0, self.direction, clipped(self.r, self._gate(gate)))
 
     def _phase(self, gates: Sequence[int], source: str, before: Sequence[str], hidden: str) -> list[str]:
         """Compute the gates, then the new states, which are written once all threads have read the old ones."""
@@ -127,11 +147,20 @@ class _Kernel:
 
     def _products(self, gates: Sequence[int], source: str) -> list[str]:
         zeros = [f"sums[i, {gate}] = T.float32(0)" for gate in gates]
-        each = [
-            f"sums[i, {gate}] = sums[i, {gate}] + {source} * recurrent[{self.direction}, k, {gate}, {self.unit}]"
-            for gate in gates
-        ]
-        return self._units([*zeros, f"for k in T.serial({self.r.hidden}):", *_indented(each)])
+        weight = f"recurrent[{self.direction}, k, {{}}, {self.unit}]"
+        before, after = [], []
+        if self.r.quantised:
+            before, source, weight = (
+                _QUANTISED.by_steps(source, self.r.hidden),
+                _QUANTISED.level(source),
+                f'T.cast({weight}, "float32")',
+            )
+            after = [
+                f"sums[i, {g}] = {_QUANTISED.product(f'sums[i, {g}]', f'{self.direction}, {g}, {self.unit}')}"
+                for g in gates
+            ]
+        each = [f"sums[i, {gate}] = sums[i, {gate}] + {source} * {weight.format(gate)}" for gate in gates]
+        return [*before, *self._units([*zeros, f"for k in T.serial({self.r.hidden}):", *_indented(each), *after])]
 
     def _read(self, tensor: str, before: str = "") -> str:
         """The element of unit `k` in a tensor."""
@@ -153,10 +182,6 @@ class _Kernel:
 
     def _kept(self, value: str, otherwise: str) -> str:
         return f"T.Select(s < lengths[{self.sequence}], {value}, {otherwise})" if self.r.lengths else value
-
-
-def _max(value: str) -> str:
-    return f"T.max(T.float32(0), {value})"
 
 
 def _indented(lines: Sequence[str], levels: int = 1) -> list[str]:

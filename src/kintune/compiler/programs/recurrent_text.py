@@ -5,11 +5,22 @@ States have two places, which are read and written in turns, step by step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kintune.models.recurrence import GRU, LSTM, PEEPHOLES, Recurrence
+from kintune.compiler.programs.byte_kernel import STEP, ByteInstruction, Kernel, kernel_text
+from kintune.compiler.programs.inner_calls import IMPORT
+from kintune.models.recurrence import GRU, LSTM, VECTOR, Recurrence
+from kintune.models.recurrent_equations import (
+    Quantised,
+    activation,
+    clipped,
+    gru_state,
+    lstm_cell,
+    lstm_hidden,
+    rnn_state,
+)
 
 __all__ = ["ROWS", "SINGLE", "STEPS", "Tiling", "phases", "recurrent_text"]
 
@@ -46,14 +57,22 @@ def phases(recurrence: Recurrence) -> tuple[tuple[int, ...], ...]:
     return (tuple(range(recurrence.gates)),)
 
 
-def recurrent_text(recurrence: Recurrence, variant: str, tiling: Tiling) -> str:
-    """The kernel as a text for TVM's parser; `variant` is `ROWS`, `STEPS` or `SINGLE`."""
-    return "\n".join(_Kernel(recurrence, variant, tiling).lines())
+def recurrent_text(
+    recurrence: Recurrence, variant: str, tiling: Tiling, instruction: ByteInstruction | None = None
+) -> str:
+    """The kernel as a text for TVM's parser; `variant` is `ROWS`, `STEPS` or `SINGLE`.
+
+    A layer that is quantised multiplies bytes by the `instruction`; without one, it multiplies their values in fp32.
+    """
+    return "\n".join(_Kernel(recurrence, variant, tiling, instruction).lines())
 
 
 class _Kernel:
-    def __init__(self, recurrence: Recurrence, variant: str, tiling: Tiling) -> None:
+    def __init__(
+        self, recurrence: Recurrence, variant: str, tiling: Tiling, instruction: ByteInstruction | None
+    ) -> None:
         self.r = recurrence
+        self.instruction = instruction
         self.variant = variant
         self.units, self.rows, self.unroll = tiling
         self.tiles = tiling.tiles(recurrence)
@@ -62,23 +81,32 @@ class _Kernel:
 
     def lines(self) -> list[str]:
         r = self.r
-        ports = [(name, shape, "int32" if name == "lengths" else "float32") for name, shape in r.operands + r.results]
-        parameters = ", ".join(f'{name}: T.Buffer({shape}, "{dtype}")' for name, shape, dtype in ports)
         state = (r.directions, r.batch, r.hidden)
-        body = [f"panels = T.sblock_alloc_buffer({self._panels})", f"state = T.sblock_alloc_buffer({(2, *state)})"]
+        body = [
+            f'panels = T.sblock_alloc_buffer({self._panels}, "{"int8" if self.instruction else "float32"}")',
+            f"state = T.sblock_alloc_buffer({(2, *state)})",
+        ]
+        if r.quantised:
+            body += _allocated({"step": "float32", "low": "float32", "zero": "int32", "total": "int32"}, state[:2])
+            body += _allocated({"levels": "uint8" if self.instruction else "float32"}, (*state[:2], r.padded))
         if len(self.phases) > 1:
             body += [f"{name} = T.sblock_alloc_buffer({state})" for name in ("update", "reset")]
         body += self._packed()
         body += _within('with T.sblock("recurrence"):', [*self._regions(), *self._recurrence()])
         return [
             "@T.prim_func(s_tir=True, private=True)",
-            *_within(f"def main({parameters}):", _within('with T.sblock("root"):', body)),
+            *_within(f"def main({r.parameters}):", _within('with T.sblock("root"):', body)),
         ]
 
     @property
     def _panels(self) -> tuple[int, ...]:
-        """The shape of the weights in panels; gates that are read in different phases lie apart."""
+        """The shape of the weights in panels; gates that are read in different phases lie apart.
+
+        Bytes lie side by side that an instruction multiplies at once.
+        """
         r = self.r
+        if self.instruction:
+            return (r.directions, r.padded // self.units, r.padded // STEP, r.gates * self.units, STEP)
         inner = (r.hidden, r.gates) if len(self.phases) == 1 else (r.gates, r.hidden)
         return (r.directions, r.padded // self.units, *inner, self.units)
 
@@ -90,15 +118,22 @@ class _Kernel:
         """The weights are put into panels, once."""
         r = self.r
         target = self._panel("vd", f"vu // {self.units}", "vg", "vk", f"vu % {self.units}")
-        source = "recurrent[vd, vk, vg, vu]"
+        source, value, steps = "recurrent[vd, vk, vg, vu]", "recurrent[vd, vk, vg, vu]", r.hidden
+        if self.instruction:
+            column = f"vg * {self.units} + vu % {self.units}"
+            target, steps = f"panels[vd, vu // {self.units}, vk // {STEP}, {column}, vk % {STEP}]", r.padded
+            source = f"recurrent[vd, T.min(vk, {r.hidden - 1}), vg, vu]"
+            value = f"T.Select(vk < {r.hidden}, {source}, T.int8(0))" if r.padded > r.hidden else source
+        elif r.quantised:
+            value = f'T.cast({source}, "float32")'
         block = [
             'vd, vk, vg, vu = T.axis.remap("SSSS", [d, k, g, u])',
             f"T.reads({source})",
             f"T.writes({target})",
             'T.sblock_attr({"meta_schedule.layout_rewrite_preproc": True})',
-            f"{target} = {source}",
+            f"{target} = {value}",
         ]
-        grid = f"{r.directions}, {r.hidden}, {r.gates}, {r.padded}"
+        grid = f"{r.directions}, {steps}, {r.gates}, {r.padded}"
         return _within(f"for d, k, g, u in T.grid({grid}):", _within('with T.sblock("panels"):', block))
 
     def _regions(self) -> list[str]:
@@ -120,13 +155,15 @@ class _Kernel:
     def _loops(self) -> list[str]:
         """The loop over time, and those around it and in it."""
         r, blocks, tiles = self.r, self.blocks, self.tiles
-        body: list[str] = []
         if self.variant == ROWS:
             direction, block = _parted("task", r.directions, blocks)
+            rows = [f"{block} * {self.rows} + {row}" for row in range(self.rows)]
+            body = [line for row in rows for line in self._levels(f"{direction}, {row}")]
             for gates in self.phases:
                 body += _loop("n", "serial", tiles, self._tile(_Place(direction, "n", f"{block} * {self.rows}"), gates))
             return _loop("task", "parallel", r.directions * blocks, _loop("s", "serial", r.steps, body))
         direction, tile = _parted("task", r.directions, tiles)
+        body = _within(f"for d, b in T.grid({r.directions}, {r.batch}):", self._levels("d, b")) if r.quantised else []
         for gates in self.phases:
             inner = self._tile(_Place(direction, tile, f"m * {self.rows}"), gates)
             kind = "parallel" if self.variant == STEPS else "serial"
@@ -165,6 +202,8 @@ class _Kernel:
 
     def _products(self, place: _Place, gates: Sequence[int]) -> list[str]:
         """The sums of the gates: each unit's state times its weights."""
+        if self.instruction:
+            return self._byte_products(place, self.instruction)
         unit = f"k * {self.unroll} + j"
         body: list[str] = []
         for gate in gates:
@@ -172,9 +211,95 @@ class _Kernel:
             for row in range(self.rows):
                 where = f"{place.direction}, {place.first} + {row}, {unit}"
                 state = f"reset[{where}]" if gate == 2 and len(self.phases) > 1 else f"state[{_NOW}, {where}]"
+                if self.r.quantised:
+                    state = f"levels[{where}]"
                 name = _sum(row, gate)
                 body += _vector(self.units, f"{name}[v] = {name}[v] + {state} * {weights}")
-        return _loop("k", "serial", self.r.hidden // self.unroll, _loop("j", "unroll", self.unroll, body))
+        lines = _loop("k", "serial", self.r.hidden // self.unroll, _loop("j", "unroll", self.unroll, body))
+        return lines + (self._scaled(place, lambda name, _column: f"{name}[v]") if self.r.quantised else [])
+
+    def _byte_products(self, place: _Place, instruction: ByteInstruction) -> list[str]:
+        """The same sums, of bytes: a call of the inner kernel."""
+        r, columns = self.r, self.r.gates * self.units
+        kernel = Kernel(self.rows, columns // instruction.lanes, self.unroll, 1, r.padded // STEP, 1, 0, 0, instruction)
+        name, text = kernel_text(kernel)
+        first = f"{place.direction} * {r.batch} + {place.first}"
+        offsets = [f'T.cast(({first} + {row}) * {r.padded}, "int64")' for row in range(self.rows)]
+        panel = f"T.address_of(panels[{place.direction}, {place.tile}, 0, 0, 0])"
+        ends = [f"T.address_of(products[{at}])" for at in (0, self.rows * columns - 1)]
+        arguments = ", ".join(["T.address_of(levels[0, 0, 0])", *offsets, panel, *ends])
+        return [
+            f'products = T.sblock_alloc_buffer(({self.rows * columns},), "int32")',
+            *_within(
+                f'with T.attr(0, "{IMPORT}", {text!r}):', [f'T.evaluate(T.call_extern("int32", "{name}", {arguments}))']
+            ),
+            *self._scaled(place, lambda _name, column: f'T.cast(products[{column} + v], "float32")'),
+        ]
+
+    def _scaled(self, place: _Place, total: Callable[[str, int], str]) -> list[str]:
+        """The sums of products of levels become those of states and weights.
+
+        `total` gives a sum as float32, from its name and its first place among those of the tile.
+        """
+        lines: list[str] = []
+        for row in range(self.rows):
+            quantised = _quantised(f"{place.direction}, {place.first} + {row}")
+            for gate in range(self.r.gates):
+                name, column = _sum(row, gate), (row * self.r.gates + gate) * self.units
+                where = f"{place.direction}, {gate}, {place.tile} * {self.units} + v"
+                lines += _vector(self.units, f"{name}[v] = {quantised.product(total(name, column), where)}")
+        return lines
+
+    def _levels(self, where: str) -> list[str]:
+        """The state of the sequence `where` (direction and sequence) is quantised; nothing where it is not."""
+        r, q = self.r, _quantised(where)
+        if not r.quantised:
+            return []
+        whole = r.hidden // VECTOR * VECTOR
+        state, level = f"state[{_NOW}, {where}, {{}}]", f"levels[{where}, {{}}]"
+        stored = 'T.cast({}, "uint8")' if self.instruction else "{}"
+
+        def each(statements: Sequence[str], rest: Sequence[str]) -> list[str]:
+            """Statements for the vectors of the units at `k`, and for each of the rest."""
+            vectors = [line for each in statements for line in _vector(VECTOR, each.replace("@", f"w * {VECTOR} + v"))]
+            lines = _loop("w", "serial", whole // VECTOR, vectors) if whole else []
+            if whole < r.hidden:
+                single = [each.replace("@", f"{whole} + k") for each in rest]
+                lines += _loop("k", "serial", r.hidden - whole, single)
+            return lines
+
+        at = state.format("@")
+        put = f"{level.format('@')} = {stored.format(q.level(at))}"
+        body = [
+            "least = T.sblock_alloc_buffer((16,))",
+            "most = T.sblock_alloc_buffer((16,))",
+            'parts = T.sblock_alloc_buffer((16,), "int32")',
+            *_vector(VECTOR, "least[v] = T.float32(0)"),
+            *_vector(VECTOR, "most[v] = T.float32(0)"),
+            *_vector(VECTOR, "parts[v] = 0"),
+            f"{q.low} = T.float32(0)",
+            f"{q.step} = T.float32(0)",
+            f"{q.total} = 0",
+            *each(
+                [f"least[v] = T.min(least[v], {at})", f"most[v] = T.max(most[v], {at})"],
+                [f"{q.low} = T.min({q.low}, {at})", f"{q.step} = T.max({q.step}, {at})"],
+            ),
+            *_loop(
+                "k",
+                "serial",
+                VECTOR,
+                [f"{q.low} = T.min({q.low}, least[k])", f"{q.step} = T.max({q.step}, most[k])"],
+            ),
+            *q.of_range(),
+            *each(
+                [put, f'parts[v] = parts[v] + T.cast({level.format("@")}, "int32")'],
+                [put, f'{q.total} = {q.total} + T.cast({level.format("@")}, "int32")'],
+            ),
+            *_loop("k", "serial", VECTOR, [f"{q.total} = {q.total} + parts[k]"]),
+        ]
+        if self.instruction and r.padded > r.hidden:
+            body += _loop("k", "serial", r.padded - r.hidden, [f"{level.format(f'{r.hidden} + k')} = T.uint8(0)"])
+        return _within('with T.sblock("levels"):', body)
 
     def _cells(self, place: _Place, gates: Sequence[int], lanes: int) -> list[str]:
         """What follows from the gates, for the first `lanes` units of the tile."""
@@ -214,41 +339,44 @@ class _Cell:
 
     def _lstm(self) -> list[str]:
         cell, hidden, last = self._sum(2), self._sum(1), f"last_c[{self.where}]"
-        read = [self.r.peephole(g, self.direction, self.unit, cell if g == 1 else last) for g in range(PEEPHOLES)]
-        i, o, f, c = (f"{self._gate(g)}{peephole}" for g, peephole in enumerate([*read, ""]))
+        gates = list(map(self._gate, range(4)))
         return [
-            f"{cell} = T.sigmoid({f}) * {last} + T.sigmoid({i}) * T.tanh({c})",
-            f"{hidden} = T.sigmoid({o}) * T.tanh({cell})",
+            f"{cell} = {lstm_cell(self.r, self.direction, self.unit, gates, last)}",
+            f"{hidden} = {lstm_hidden(self.r, self.direction, self.unit, gates, cell)}",
             f"{last} = {self._kept(cell, last)}",
             *self._states(hidden),
         ]
 
     def _gru_reset_after(self) -> list[str]:
         update, reset, hidden = map(self._sum, range(3))
+        new = f"{self._projected(2)} + {reset}"
         return [
-            f"{update} = T.sigmoid({self._gate(0)})",
-            f"{reset} = T.sigmoid({self._gate(1)}) * ({hidden} + bias[{self.direction}, {self.unit}])",
-            f"{hidden} = (T.float32(1) - {update}) * T.tanh({self._projected(2)} + {reset}) + {update} * {self._state}",
+            f"{update} = {self._opened(0)}",
+            f"{reset} = {self._opened(1)} * ({hidden} + bias[{self.direction}, {self.unit}])",
+            f"{hidden} = {gru_state(self.r, self.direction, update, new, self._state)}",
             *self._states(hidden),
         ]
 
     def _gru_gates(self) -> list[str]:
         return [
-            f"update[{self.where}] = T.sigmoid({self._gate(0)})",
-            f"reset[{self.where}] = T.sigmoid({self._gate(1)}) * {self._state}",
+            f"update[{self.where}] = {self._opened(0)}",
+            f"reset[{self.where}] = {self._opened(1)} * {self._state}",
         ]
 
     def _gru_hidden(self) -> list[str]:
         update, hidden = f"update[{self.where}]", self._sum(2)
         return [
-            f"{hidden} = (T.float32(1) - {update}) * T.tanh({self._gate(2)}) + {update} * {self._state}",
+            f"{hidden} = {gru_state(self.r, self.direction, update, self._gate(2), self._state)}",
             *self._states(hidden),
         ]
 
     def _rnn(self) -> list[str]:
-        hidden, total = self._sum(0), self._gate(0)
-        value = f"T.max(T.float32(0), {total})" if self.r.relu else f"T.tanh({total})"
-        return [f"{hidden} = {value}", *self._states(hidden)]
+        hidden = self._sum(0)
+        return [f"{hidden} = {rnn_state(self.r, self.direction, self._gate(0))}", *self._states(hidden)]
+
+    def _opened(self, gate: int) -> str:
+        """The value of a GRU's gate."""
+        return activation(self.r, 0, self.direction, clipped(self.r, self._gate(gate)))
 
     def _states(self, hidden: str) -> list[str]:
         return [
@@ -272,6 +400,15 @@ class _Cell:
     def _kept(self, value: str, otherwise: str) -> str:
         """The value while the sequence lasts."""
         return f"T.Select(s < lengths[{self.sequence}], {value}, {otherwise})" if self.r.lengths else value
+
+
+def _quantised(where: str) -> Quantised:
+    """How the state of the sequence `where` (direction and sequence) is quantised."""
+    return Quantised(*(f"{name}[{where}]" for name in ("low", "step", "zero", "total")))
+
+
+def _allocated(buffers: Mapping[str, str], shape: Sequence[int]) -> list[str]:
+    return [f'{name} = T.sblock_alloc_buffer({tuple(shape)}, "{dtype}")' for name, dtype in buffers.items()]
 
 
 def _sum(row: int, gate: int) -> str:

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 from tvm import relax
 
-from kintune.models.converters import quantised
 from kintune.models.converters.convolution import convolved
 from kintune.models.converters.node import Convert, Node
-from kintune.models.converters.quantised import saturated, single
+from kintune.models.converters.quantised import dynamically_quantised, saturated, single
 from kintune.models.expressions import dtype_of, is_integer, shape_of
 
 __all__ = ["CONVERTERS", "Triple", "real_product"]
@@ -83,7 +82,7 @@ def _real_product(node: Node) -> relax.Expr:
 
 def _dynamic_product(node: Node) -> relax.Expr:
     """A product whose first matrix is fp32, and is quantised by its own range at run time."""
-    left = Triple(*map(node.emit, quantised.CONVERTERS["DynamicQuantizeLinear"](node).fields))
+    left = Triple(*dynamically_quantised(node, node.required(0)))
     return real_product(node, left, Triple(node.required(1), node.required(2), node.operand(3)), node.operand(4))
 
 

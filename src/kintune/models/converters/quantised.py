@@ -9,7 +9,7 @@ from tvm import relax
 from kintune.models.converters.node import Convert, Node, axis_of, like
 from kintune.models.expressions import dtype_of, shape_of
 
-__all__ = ["CONVERTERS", "saturated", "single"]
+__all__ = ["CONVERTERS", "dynamically_quantised", "saturated", "single"]
 
 _QUANTISED = frozenset({"int8", "uint8", "int16", "uint16"})
 _DEQUANTISED = _QUANTISED | {"int32"}
@@ -92,9 +92,12 @@ def _dequantize(node: Node) -> relax.Expr:
     return node.cast(node.emit(relax.op.multiply(node.cast(whole, "float32"), scale)), dtype)
 
 
-def _dynamic_quantize(node: Node) -> relax.Expr:
-    """Quantises to uint8 by the range of the elements, extended to contain 0; if all are zero, the scale is 1."""
-    data, emit = node.required(0), node.emit
+def dynamically_quantised(node: Node, data: relax.Expr) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
+    """Quantises to uint8 by the range of the elements, extended to contain 0; if all are zero, the scale is 1.
+
+    Returns the integers, the scale and the zero point.
+    """
+    emit = node.emit
     zero = like(0, data)
     greatest, least = emit(relax.op.maximum(zero, relax.op.max(data))), emit(relax.op.minimum(zero, relax.op.min(data)))
     extent = emit(relax.op.divide(emit(relax.op.subtract(greatest, least)), like(255, data)))
@@ -102,7 +105,11 @@ def _dynamic_quantize(node: Node) -> relax.Expr:
     offset = emit(relax.op.round(emit(relax.op.divide(emit(relax.op.negative(least)), scale))))
     scale = node.builder.emit(scale)
     point = node.builder.emit(saturated(node, offset, "uint8"))
-    return relax.Tuple([_quantised(node, data, scale, point, "uint8"), scale, point])
+    return emit(_quantised(node, data, scale, point, "uint8")), scale, point
+
+
+def _dynamic_quantize(node: Node) -> relax.Expr:
+    return relax.Tuple(dynamically_quantised(node, node.required(0)))
 
 
 CONVERTERS: dict[str, Convert] = {

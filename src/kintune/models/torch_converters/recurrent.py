@@ -75,7 +75,7 @@ def _convert(cell: _Cell) -> Converter:
                 batch,
                 shape_of(weights.recurrent)[-1],
                 reset_after=cell.name == GRU,
-                relu=cell.relu,
+                activations=("relu",) * directions if cell.relu else (),
             )
             first = layer * directions
             initial = [t.slice(t.wide(state), 0, first, first + directions) for state in states]
