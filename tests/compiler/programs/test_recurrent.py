@@ -101,7 +101,7 @@ def test_every_variant_computes_the_same(recurrence: Recurrence, cpu: Any) -> No
     variants = program.variants(module, cpu)
     assert {"steps", "single"} <= {variant.partition("-")[0] for variant in variants}
     if recurrence.quantised:  # and as where no instruction multiplies bytes
-        variants = (*variants, "single", "steps")
+        variants = (variants[0], variants[-1], "single")
     machine = Processor(16, 32, 2)
     check(recurrence, (program.write(module, v, program.rule(module, v, machine)[0]) for v in variants))
 
