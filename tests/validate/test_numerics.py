@@ -189,6 +189,18 @@ def test_nothing_passes_where_rounding_moves_everything() -> None:
     assert disagreement_of(10 * chaotic, reference, *samples)  # it is farther away than rounding moves it
 
 
+def test_nothing_is_said_of_an_output_whose_shape_rounding_changes() -> None:
+    """The length of speech depends on durations that are rounded."""
+    short, long, other = (np.ones(length, np.float32) for length in (200, 300, 400))
+    found = compare_outputs(["y"], [long], [short], 1e-3, 1e-3, [[short], [other]])
+    assert found.verdict is Verdict.NOT_COMPARED
+    assert found.not_compared == {"y": "output 'y': rounding alone changes its shape"}
+    assert found.doubtful.startswith("output 'y' has shape (300,) instead of (200,), where rounding alone")
+    assert compare_outputs(["y"], [long], [short], 1e-3, 1e-3, [[short], [short]]).verdict is Verdict.WRONG
+    assert compare_outputs(["y"], [short], [short], 1e-3, 1e-3, [[other], [other]]).verdict is Verdict.RIGHT
+    assert compare_outputs(["y"], [2 * short], [short], 1e-3, 1e-3, [[other], [other]]).verdict is Verdict.WRONG
+
+
 def test_an_output_that_is_mostly_no_number_is_not_compared() -> None:
     spoilt = np.array([1, math.nan, math.inf, math.nan], np.float32)
     found = compare_outputs(["y", "z"], [spoilt, spoilt[:1]], [spoilt.copy(), spoilt[:1]], 1e-3, 1e-3)

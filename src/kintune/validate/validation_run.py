@@ -273,7 +273,7 @@ class ValidationRun:
         parts = load_outputs(self._outputs_of(reference, at))
         names = name_parts(list(parts), [tensor.name for tensor in self._combination.outputs])
         tuned, expected = self._outputs(TUNED, at), list(parts.values())
-        samples = [sample for sample in samples if [a.shape for a in sample] == [a.shape for a in expected]]
+        samples = [sample for sample in samples if len(sample) == len(expected)]
         found = compare_outputs(
             names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples, unsteady or {}
         )

@@ -189,6 +189,34 @@ class TestAnUnknownCulprit:
         assert WRONG.disagreement in failed(rehearsal)
 
 
+class TestADoubtfulNetwork:
+    """Rounding alone moves the reference as far as the compiled network is from it."""
+
+    DOUBT = msgspec.structs.replace(
+        WRONG, verdict=Verdict.NOT_COMPARED, disagreement="", doubtful="output 'y': nothing can be said of it"
+    )
+
+    class Doubting(Judge):
+        def check(self, draft: Mapping[str, str]) -> ValidationResult:
+            return TestADoubtfulNetwork.DOUBT if self._world.is_wrong else super().check(draft)
+
+    def test_the_model_runs_in_onnxruntime_at_once(self) -> None:
+        """Neither other programs, nor another lowering, nor a node could be found to be at fault."""
+        world = World(["everything"], ["LSTM 'a'"])
+        rehearsal = Rehearsal(lambda: Tools(world), SPEC, self.Doubting(world)).run()
+        summary = ended(rehearsal)
+        assert world.prepared == [(False, ()), (False, ("*",))]
+        assert f"the whole model runs in onnxruntime: compiled, {self.DOUBT.doubtful}" in summary.notes
+        assert rehearsal.counts(StageName.EXPLAIN) == 0
+
+    def test_where_it_may_not_it_is_taken_as_not_compared(self) -> None:
+        world = World(["everything"], [""], may=False)
+        summary = ended(Rehearsal(lambda: Tools(world), COMPILED, self.Doubting(world)).run())
+        assert world.prepared == [(False, ())]
+        assert summary.proof is not None
+        assert summary.proof.verdict is Verdict.NOT_COMPARED
+
+
 def test_a_search_goes_on_after_a_session_that_was_killed() -> None:
     world = World(["LSTM 'a'"], ["LSTM 'a'"])
     undisturbed = played(world)

@@ -85,6 +85,11 @@ class NetworkCheck:
         self.culprits = found
         self._end(ok=True)
 
+    def give_up(self, cause: str) -> None:
+        """Take in that no other programs would be better."""
+        self.cause = cause
+        self._end(ok=False)
+
     def _search(self) -> None:
         self._bisection = Bisection(self._changes)
         self._go_on(self._bisection)

@@ -343,7 +343,10 @@ class JobState:
             self._attempted(drafted.failure or "it cannot be compiled", drafted.at_fault)
 
     def _fold_check(self, proof: ValidationResult) -> None:
-        if cause := self._why_wrong(proof):
+        if proof.verdict is not Verdict.WRONG and (doubt := self._why_wrong(proof)):
+            self.begin_check().give_up(doubt)  # rounding moves it as far, whatever programs and lowering it has
+            self.draft, self.is_wrong, self.culprit = None, True, ""
+        elif cause := self._why_wrong(proof):
             self._attempted(cause, proof.wrong_alone)
         elif (proof.basis or proof.doubtful) and not self.wants_alone:
             self.wants_alone = True
@@ -387,7 +390,8 @@ class JobState:
         """
         if proof.verdict is Verdict.WRONG:
             return proof.disagreement or "its outputs differ"
-        return proof.doubtful if self.prepared is not None and self.prepared.can_hand_over else ""
+        may = self.prepared is not None and self.prepared.can_hand_over and EVERYTHING not in self.prepared.handed_over
+        return proof.doubtful if may else ""
 
     def _fold_failure(self, kind: str, cause: str) -> None:
         """Take in that the network cannot be compiled or does not run; another try would fail in the same way."""
