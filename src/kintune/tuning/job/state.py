@@ -343,7 +343,7 @@ class JobState:
             self._attempted(drafted.failure or "it cannot be compiled", drafted.at_fault)
 
     def _fold_check(self, proof: ValidationResult) -> None:
-        if proof.verdict is not Verdict.WRONG and (doubt := self._why_wrong(proof)):
+        if self.checked is None and proof.verdict is not Verdict.WRONG and (doubt := self._why_wrong(proof)):
             self.begin_check().give_up(doubt)  # rounding moves it as far, whatever programs and lowering it has
             self.draft, self.is_wrong, self.culprit = None, True, ""
         elif cause := self._why_wrong(proof):
