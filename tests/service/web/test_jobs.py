@@ -390,3 +390,14 @@ def test_each_face_is_answered_in_its_words(anna: TestClient, application: Appli
     found = anna.get(path, headers=command).json()
     assert (found["reason"], found["refused"]) == ("this CPU lacks bf16; leave --precision out", True)
     assert found["steps"][-1]["reason"] == found["reason"]
+
+
+def test_a_precision_that_the_device_lacks_is_refused_in_the_words_of_each_face(anna: TestClient, model: int) -> None:
+    wanted = {"model": model, "wanted": {"precision": "bf16"}}
+    refused = anna.post("/api/v1/jobs", json=wanted)
+    assert refused.status_code == 422
+    assert refused.json()["error"].endswith("; leave precision out")
+    by_command = anna.post("/api/v1/jobs", json=wanted, headers={"Kintune-Face": "command"})
+    assert by_command.json()["error"].endswith("; leave --precision out")
+    assert anna.get("/api/v1/jobs").json()["jobs"] == []
+    assert list(anna.get("/api/v1/resources").json()["lacks"]["local-cpu"]) == ["bf16"]

@@ -61,13 +61,18 @@ class ApplicationState:
 
     def lacks(self, device: str) -> dict[str, str]:
         """The precisions that devices of a type do not compute in themselves, each with the reason, as far as known."""
+        found = self.device_type(device)
+        return {} if found is None else lacking(found)
+
+    def device_type(self, device: str) -> DeviceType | None:
+        """What devices of a type are as far as capabilities go; None if it is not known here."""
         if (known := self.device_types.get(device)) is not None:
-            return lacking(known.device_type)
+            return known.device_type
         extensions, is_here = host_extensions(), self.settings.device.startswith((DEVICE, GPU))
         if extensions is None or self.settings.target != "native" or not is_here:
-            return {}
+            return None
         target = json.dumps({"kind": self.settings.device.partition(":")[0]})
-        return lacking(DeviceType(target, inspect_machine().cpu, extensions, 1, ""))
+        return DeviceType(target, inspect_machine().cpu, extensions, 1, "")
 
     def __enter__(self) -> ApplicationState:
         return self

@@ -76,9 +76,10 @@ def events(job: str, request: Request, visitor: Reader, application: Application
 
 @router.get("/resources")
 def resources(request: Request, visitor: Reader, application: ApplicationOf) -> dict[str, Any]:
-    """Hosts and devices, and why nothing runs on those that are lost: the stages of the last ten minutes there (others'
-    jobs have no name), and of the last five the share of time in which each was busy, how much was measured, and how
-    often it was disturbed.
+    """Hosts and devices, the precisions that each type lacks, and why nothing runs on those that are lost.
+
+    There are the stages of the last ten minutes (others' jobs have no name), and of the last five the share of time in
+    which each was busy, how much was measured, and how often it was disturbed.
     """
     live_state: LiveState = request.app.state.live_state
     known = live_state.stages()
@@ -99,6 +100,7 @@ def resources(request: Request, visitor: Reader, application: ApplicationOf) -> 
     return {
         "now": application.now(),
         "device_types": list(application.devices),
+        "lacks": {device: application.lacks(device) for device in application.devices},
         "resources": [msgspec.to_builtins(standing) for standing in live_state.standings],
         "stages": stages,
         "use": live_state.use(_MINUTES_S),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from kintune.errors import InputError
+from kintune.hardware.narrow_instructions import check_narrow
 from kintune.service.access import Visitor
 from kintune.service.input_sets import misfit_in_job, unpacked_bytes
 from kintune.service.job_repository import Job
@@ -53,7 +54,7 @@ class UseCases:
         """Submits a job; returns it, and whether it is new: with the idempotency `key` of an earlier one, that one.
 
         Raises:
-            InputError: the request makes no sense, or the model cannot be used.
+            InputError: the request makes no sense, the device cannot do it, or the model cannot be used.
             NotFound: the model, or a set of inputs, is not the visitor's.
             Forbidden: the visitor's quota is used up.
         """
@@ -62,6 +63,8 @@ class UseCases:
         if checked.device not in application.devices:
             there = ", ".join(map(repr, application.devices))
             raise InputError(f"device {checked.device!r} does not belong to this service; it has {there}")
+        if (able := application.device_type(checked.device)) is not None:
+            check_narrow(able, checked.precision, checked.weights or 0)
         with application.database.transaction():
             found = application.models.get(visitor, model)
             if found.findings is not None and found.findings.problem:
