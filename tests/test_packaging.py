@@ -20,6 +20,7 @@ import pytest
 import kintune
 from kintune.hardware.cpu import host_machine
 from kintune.runtime.exports.c_library import export_c
+from tests.support.emulator import FEATURES, FOR_AARCH64, run_emulated
 from tests.support.toy_model import write_model
 
 ROOT = Path(__file__).parents[1]
@@ -290,23 +291,12 @@ def test_a_platform_that_is_none_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-FOR_AARCH64 = [sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17", "-O1"]
-FEATURES = "fp asimd fphp asimdhp asimddp"
-"""Of a Cortex-A76, those that a model asks for."""
-
-
-def emulated(folder: Path, tmp_path: Path, features: str = FEATURES, cpu: str = "cortex-a76") -> str:
-    """What the example of an export for aarch64 prints.  No Python for aarch64 is needed."""
-    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
-    libraries = Path(os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu")) / "lib"  # where Debian has them
-    if not (libraries / "ld-linux-aarch64.so.1").exists():
-        pytest.skip("no C library for aarch64: apt-get install libc6-arm64-cross")
-    system = tmp_path / "system"
-    (system / "proc").mkdir(parents=True)
-    (system / "proc" / "cpuinfo").write_text(f"processor\t: 0\nFeatures\t: {features}\n")
-    (system / "lib").symlink_to(libraries)
+def emulated(folder: Path, features: str = FEATURES, cpu: str = "cortex-a76") -> str:
+    """What the example of an export for aarch64 prints."""
     run(*FOR_AARCH64, "example.c", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "example", cwd=folder)
-    return run(emulator, "-cpu", cpu, "-L", system, "./example", "model.kt", "2", cwd=folder).stdout
+    done = run_emulated(["./example", "model.kt", "2"], folder, features, cpu)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.needs("ziglang", "qemu-aarch64")
@@ -315,7 +305,7 @@ def test_the_wheel_for_aarch64_runs_in_an_emulator(platform_wheels: Mapping[str,
     run(*FOR_AARCH64, "-shared", "-fPIC", "-o", kernels, ROOT / "tests" / "support" / "toy_kernels.c")
     model = write_model(tmp_path / "toy.kt", machine="aarch64", isa=["neon"], library=kernels.read_bytes())
     folder = export_c(model, tmp_path / "export", platform_wheels["aarch64"])
-    assert emulated(folder, tmp_path).startswith("out [1000] 1 3 5 7\n")
+    assert emulated(folder).startswith("out [1000] 1 3 5 7\n")
 
 
 @pytest.mark.tvm
@@ -334,7 +324,7 @@ def test_a_network_for_aarch64_computes_there_what_it_computes_here(
     folder = export_c(tmp_path / "tiny.kt", tmp_path / "export", platform_wheels["aarch64"])
     here = make_tiny_network(tmp_path / "here").executable
     y = here.run({each.name: np.ones(each.shape, each.dtype) for each in here.inputs})["y"]
-    name, *printed = emulated(folder, tmp_path).splitlines()[0].replace("]", "[").split("[")
+    name, *printed = emulated(folder).splitlines()[0].replace("]", "[").split("[")
     assert name == "y "
     np.testing.assert_allclose(np.array(printed[1].split(), np.float32), y.reshape(-1)[:4], rtol=1e-4)
 
@@ -367,7 +357,7 @@ def test_products_of_bytes_for_aarch64_compute_there_what_they_compute_here(
     )  # fmt: skip
     build_executable(network, programs, target, manifest).save(tmp_path / "bytes.kt")
     folder = export_c(tmp_path / "bytes.kt", tmp_path / "export", platform_wheels["aarch64"])
-    _, *printed = emulated(folder, tmp_path, FEATURES + features, "max").splitlines()[0].replace("]", "[").split("[")
+    _, *printed = emulated(folder, FEATURES + features, "max").splitlines()[0].replace("]", "[").split("[")
     first = expected.reshape(-1)[:4]
     assert first.any()
     np.testing.assert_allclose(np.array(printed[1].split(), np.float32), first, rtol=1e-3)

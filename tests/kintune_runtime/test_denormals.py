@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,8 +21,12 @@ from kintune.runtime.hybrid_package import HybridPackage, write_hybrid
 from kintune_runtime import RunError
 from kintune_runtime.denormals import DenormalsWatch, Flushing
 from kintune_runtime.library import library
+from tests.support.emulator import FOR_AARCH64, run_emulated
 from tests.support.toy_hybrid import one_region
 from tests.support.toy_model import adding, calling, manifest, write_model
+
+NATIVE = Path(__file__).parents[2] / "runtime" / "native"
+SUPPORT = Path(__file__).parents[1] / "support"
 
 COUNT = 4096
 TINY = np.full(COUNT, 1e-40, np.float32)
@@ -71,6 +77,39 @@ def test_the_state_comes_back_where_a_run_fails(tmp_path: Path) -> None:
     model = kintune_runtime.open(write_model(tmp_path / "fails.kt", [calling("fail", one, one)], []))
     with pytest.raises(RunError, match="legs"):
         model.run(np.zeros(1, np.float32))
+
+
+def in_c(folder: Path, compiler: Sequence[str], machine: str = platform.machine(), isa: Sequence[str] = ()) -> Path:
+    """Compiles the program in C with the runtime, and writes its models; returns the program."""
+    library = folder / "kernels.so"
+    subprocess.run([*compiler, "-shared", "-fPIC", "-o", library, SUPPORT / "toy_kernels.c"], check=True)
+    for name, keep in (("flush.kt", False), ("keep.kt", True)):
+        write_model(
+            folder / name, [adding(COUNT)], [ZEROS], machine=machine, isa=isa, library=library.read_bytes(),
+            keep_denormals=keep,
+        )  # fmt: skip
+    sources = [Path(__file__).with_name("denormals.c"), *sorted(NATIVE.glob("*.c"))]
+    include = NATIVE.parent / "src" / "kintune_runtime" / "include"
+    flags = ["-std=gnu11", "-O1", "-pthread", f"-I{include}", "-o", folder / "program"]
+    subprocess.run([*compiler, *flags, *sources, "-ldl"], check=True)
+    return folder / "program"
+
+
+@pytest.mark.parametrize("caller", [False], indirect=True)
+def test_the_interface_in_c_does_alike(tmp_path: Path) -> None:
+    program = in_c(tmp_path, ["cc"])
+    done = subprocess.run(
+        [program, tmp_path / "flush.kt", tmp_path / "keep.kt"], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+@pytest.mark.needs("ziglang", "qemu-aarch64")
+@pytest.mark.parametrize("caller", [False], indirect=True)
+def test_aarch64_does_alike(tmp_path: Path) -> None:
+    program = in_c(tmp_path, FOR_AARCH64, "aarch64", ["neon"])
+    done = run_emulated([program, tmp_path / "flush.kt", tmp_path / "keep.kt"], tmp_path)
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 def graph_of_mul(extent: int) -> bytes:
