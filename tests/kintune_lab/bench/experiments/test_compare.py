@@ -205,6 +205,15 @@ def test_the_specs_of_networks_that_are_written_here_can_be_read() -> None:
         assert len(read_bench_spec(str(ROOT / f"benchmarks/compare_{name}.toml")).cells) == count
 
 
+def test_the_spec_of_denormal_numbers_can_be_read() -> None:
+    Path("models/others").mkdir(parents=True)
+    Path("models/others/ocr6_detector.onnx").touch()
+    cells = read_bench_spec(str(ROOT / "benchmarks/compare_denormals.toml")).cells
+    assert len(cells) == 2
+    for cell in cells:
+        EXPERIMENT.check(cell)
+
+
 def test_the_specs_in_8_bits_can_be_read() -> None:
     from benchmarks.trained_inputs import MAKERS
 
