@@ -140,7 +140,10 @@ class BaseExecutable:
             bounds = more.get("bounds")
             described.append(
                 tensor._replace(
-                    bounds=tuple(bounds) if bounds else None, values=more.get("values", ""), below=more.get("below", 0)
+                    bounds=tuple(bounds) if bounds else None,
+                    values=more.get("values", ""),
+                    below=more.get("below", 0),
+                    choices=tuple(more.get("choices", ())),
                 )
             )
         return tuple(described)

@@ -454,7 +454,7 @@ def _tensor(told: dict[str, Any]) -> Tensor:
     bounds = told.get("bounds")
     return Tensor(
         told["name"], tuple(told["shape"]), told["dtype"], tuple(bounds) if bounds else None, told.get("values", ""),
-        told.get("below", 0),
+        told.get("below", 0), tuple(told.get("choices", ())),
     )  # fmt: skip
 
 

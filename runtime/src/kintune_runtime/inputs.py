@@ -16,6 +16,7 @@ __all__ = ["Array", "InputTensor", "Tensor", "arrange_inputs", "as_array", "choo
 Array: TypeAlias = npt.NDArray[Any]
 
 _COUNTS = 8  # an upper bound of the values of counts
+_LEAST_POSITIVE = 1 / 16
 _STRING = "string"
 _WORDS = ("a", "the", "of", "and", "to", "in", "is", "it", "for", "on", "red", "blue", "yes", "no", "one", "two")
 
@@ -47,6 +48,10 @@ class InputTensor(Protocol):
     def below(self) -> int:
         """The exclusive upper bound of ids."""
 
+    @property
+    def choices(self) -> tuple[float | int, ...]:
+        """The values of which all elements have one."""
+
 
 class Tensor(NamedTuple):
     """An input or output: its name, its shape and the name of its type ("float32", or "string").
@@ -54,7 +59,8 @@ class Tensor(NamedTuple):
     An output that is no tensor has its kind there ("sequence", "map", "optional"), and no extents.
 
     `bounds` holds the least and the greatest value of an input that is an index.  `values` says what an input stands
-    for: "ids" (less than `below`), "mask", "bytes", "counts", "lengths", "image" or nothing.
+    for: "ids" (less than `below`), "mask", "bytes", "counts", "lengths", "image", "positive", "choices" (all elements
+    are one of `choices`) or nothing.
     """
 
     name: str
@@ -63,6 +69,7 @@ class Tensor(NamedTuple):
     bounds: tuple[int, int] | None = None
     values: str = ""
     below: int = 0
+    choices: tuple[float | int, ...] = ()
 
 
 def arrange_inputs(tensors: Sequence[InputTensor], given: Sequence[Any]) -> list[Array]:
@@ -120,21 +127,23 @@ def _spelled(names: Sequence[str], shapes: Sequence[tuple[int, ...]], at: Sequen
     return ", ".join(f"{names[each]}={'x'.join(map(str, shapes[each])) or 'scalar'}" for each in at)
 
 
-def draw_inputs(tensors: Iterable[InputTensor], seed: int = 0) -> dict[str, Array]:
+def draw_inputs(tensors: Iterable[InputTensor], seed: int = 0, choice: int = 0) -> dict[str, Array]:
     """Arrays of the given names, shapes and dtypes, the same for the same seed.
 
+    Inputs that are one of several `choices` are the one with the number `choice`, counted round and round.
+
     They follow a tensor's `bounds` and `values`: indices lie in their tables, bytes over their range, counts in
-    [0, 8), images in [0, 1), masks are ones with a tail of zeros in each row, lengths are those of the whole.  Other
-    floating-point values are normal (mean 0, deviation 1), other integers 0 or 1, which any table has.  Strings are
-    short words.
+    [0, 8), images in [0, 1), positive numbers in [1/16, 1); masks are ones with a tail of zeros in each row, lengths
+    those of the whole.  Other floating-point values are normal (mean 0, deviation 1), other integers 0 or 1, which any
+    table has.  Strings are short words.
     """
     tensors = tuple(tensors)
     generator = np.random.default_rng(seed)
     longest = min((tensor.shape[1] for tensor in tensors if len(tensor.shape) in (2, 3)), default=1)
-    return {t.name: np.asarray(_drawn(t, generator, longest)).astype(numpy_dtype(t.dtype)) for t in tensors}
+    return {t.name: np.asarray(_drawn(t, generator, longest, choice)).astype(numpy_dtype(t.dtype)) for t in tensors}
 
 
-def _drawn(tensor: InputTensor, generator: np.random.Generator, longest: int) -> Any:
+def _drawn(tensor: InputTensor, generator: np.random.Generator, longest: int, choice: int) -> Any:
     """Returns the values of one input, in any type."""
     shape = tensor.shape
     if tensor.dtype == _STRING:
@@ -150,6 +159,10 @@ def _drawn(tensor: InputTensor, generator: np.random.Generator, longest: int) ->
             return _mask(shape, generator)
         case "image":
             return generator.random(shape, np.float32)
+        case "positive":
+            return generator.uniform(_LEAST_POSITIVE, 1.0, shape)
+        case "choices":
+            return np.full(shape, tensor.choices[choice % len(tensor.choices)])
         case "ids":
             return generator.integers(0, max(1, min(tensor.below, _largest(tensor.dtype) + 1)), shape)
         case "bytes":

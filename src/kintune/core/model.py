@@ -74,7 +74,8 @@ class Tensor(msgspec.Struct, frozen=True):
     kind ("sequence", "map", "optional"), and the shape is empty.
     `bounds` holds the least and the greatest value that an integer input may have, where the model uses it as an index;
     None where any value will do.  `values` says what an input stands for, as far as its use tells: "ids" (less than
-    `below`), "mask", "bytes", "counts", "lengths", "image" or nothing; inputs are drawn accordingly.
+    `below`), "mask", "bytes", "counts", "lengths", "image", "positive", "choices" (all elements are one of `choices`,
+    with which the model compares it) or nothing; inputs are drawn accordingly.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Tensor(msgspec.Struct, frozen=True):
     bounds: tuple[int, int] | None = None
     values: str = ""
     below: int = 0
+    choices: tuple[float | int, ...] = ()
 
 
 class IndexCheck(msgspec.Struct, frozen=True):

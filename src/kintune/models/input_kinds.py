@@ -8,18 +8,20 @@ since kernels do not check indices.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import tvm
 from tvm import relax
 
 from kintune.core.model import Tensor
 from kintune.models.index_marks import read_mark
+from kintune.models.input_values import MOST_CHOICES, Demand, Step, find_demands
 
-__all__ = ["bounded_lookups", "with_kinds"]
+__all__ = ["bounded_lookups", "with_demand", "with_kinds"]
 
 _MOVES = frozenset(
     f"relax.{name}"
@@ -96,7 +98,45 @@ class _Found:
 def with_kinds(module: tvm.IRModule, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """The inputs of `module`'s `main`, each with its `values`, `below` and `bounds` as far as they are found."""
     found = _look(module["main"])
-    return tuple(_with_kind(position, tensor, found) for position, tensor in enumerate(inputs))
+    demands = _demands(module["main"], inputs)
+    described = (_with_kind(position, tensor, found) for position, tensor in enumerate(inputs))
+    return tuple(with_demand(tensor, demands.get(tensor.name, Demand())) for tensor in described)
+
+
+def with_demand(tensor: Tensor, demand: Demand) -> Tensor:
+    """The input with what a graph demands of its values, where it is no index."""
+    if tensor.values == "ids" or tensor.bounds is not None:
+        return tensor
+    if demand.choices:
+        return msgspec.structs.replace(tensor, values="choices", choices=demand.choices)
+    return msgspec.structs.replace(tensor, values="positive") if demand.positive and not tensor.values else tensor
+
+
+def _demands(main: relax.Function, inputs: Sequence[Tensor]) -> dict[str, Demand]:
+    """What `main` demands of its inputs, by their names."""
+
+    def steps() -> Iterator[Step]:
+        for block in main.body.blocks:
+            for binding in block.bindings:
+                value = getattr(binding, "value", None)
+                if isinstance(value, relax.Var):
+                    yield Step("identity", (value,), (binding.var,))
+                elif isinstance(value, relax.Call):
+                    name = str(getattr(value.op, "name", "")).removeprefix("relax.")
+                    yield Step(name, tuple(value.args), (binding.var,))
+
+    def constant(key: Any) -> npt.NDArray[Any] | None:
+        is_small = isinstance(key, tvm.ir.GenericConst) and math.prod(key.value.shape) <= MOST_CHOICES
+        return np.asarray(key.value.numpy()) if is_small else None
+
+    if not isinstance(main.body, relax.SeqExpr):
+        return {}
+    described = {
+        parameter: (tensor.dtype, math.prod(tensor.shape))
+        for parameter, tensor in zip(main.params, inputs, strict=False)
+    }
+    names = dict(zip(main.params, (tensor.name for tensor in inputs), strict=False))
+    return {names[key]: demand for key, demand in find_demands(described, steps(), constant).items()}
 
 
 def bounded_lookups(module: tvm.IRModule, inputs: Sequence[Tensor]) -> frozenset[relax.Var]:

@@ -22,7 +22,7 @@ from kintune.hardware.cores import choose_cores
 from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.hybrid_package import HybridPackage
-from kintune.runtime.inputs import Array, draw_inputs, write_arrays
+from kintune.runtime.inputs import Array, draw_inputs, load_inputs, write_arrays
 from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileNodesTurn, ProfileTurn
@@ -45,6 +45,7 @@ from kintune.validate.numerics import (
 from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.region_times import time_regions
 from kintune.validate.score import ScoreOrder, score
+from kintune.wire.worker_client import WorkerRefused
 
 __all__ = ["REFERENCES", "SLOW_UNTUNED_SECONDS", "TUNED", "UNTUNED", "ValidationRun"]
 
@@ -94,6 +95,8 @@ class ValidationRun:
         self.cores = choose_cores(1 if board else conditions.threads)  # a board has others
         self._sets: tuple[str | None, ...] = item.inputs or self._draw() or (None,)
         self.skipped: dict[str, str] = {}
+        self.refused: dict[int, dict[str, str]] = {}
+        """By the number of a set of inputs that were drawn: why some could not run on it."""
         self.has_flushed = False
         """Whether a reference flushes denormal numbers to zero."""
         self.given_draws = manifest.hybrid is not None and not board and _draws_numbers(item.tuned)
@@ -101,13 +104,18 @@ class ValidationRun:
         """The milliseconds of the last single run in exact arithmetic, by name."""
 
     def _draw(self) -> tuple[str, ...]:
-        """Writes files with sets of inputs from seeds that follow each other; none where one set is enough."""
-        if self.item.draws < 2:
+        """Writes files with sets of inputs; none where one set is enough.
+
+        Their seeds follow each other, or there is one for each value of inputs that decide what is computed.
+        """
+        tensors, draws = self._combination.inputs, self.item.draws
+        choices = max((len(tensor.choices) for tensor in tensors), default=0)
+        if max(draws, choices) < 2:
             return ()
         paths = []
-        for seed in range(self.item.seed, self.item.seed + self.item.draws):
-            paths.append(self.directory / f"inputs {seed}.npz")
-            write_arrays(paths[-1], draw_inputs(self._combination.inputs, seed))
+        for number in range(max(draws, choices)):
+            paths.append(self.directory / f"inputs {number}.npz")
+            write_arrays(paths[-1], draw_inputs(tensors, self.item.seed + number % draws, number))
         return tuple(map(str, paths))
 
     def run_untuned(self) -> dict[str, tuple[float, ...]]:
@@ -183,7 +191,12 @@ class ValidationRun:
         try:
             process.prepare(seconds)
             for at in others:
-                process.turn(self._once(process.name, at), seconds)
+                try:
+                    process.turn(self._once(process.name, at), seconds)
+                except WorkerRefused as error:
+                    if self.item.inputs:
+                        raise
+                    self.refused.setdefault(at, {})[process.name] = str(error)
             times = process.turn(self._once(process.name, 0), seconds)  # last: the timed runs go on with these inputs
             if exact:
                 self.once_ms[process.name] = times[-1]
@@ -220,6 +233,9 @@ class ValidationRun:
         """
         worst, compared = NOTHING_COMPARED, set()
         for at in range(len(self._sets)):
+            if at in self.refused:
+                worst = worse(worst, self._judge_refused(at))
+                continue
             ran = [name for name in (UNTUNED, *REFERENCES) if Path(self._outputs_of(name, at)).exists()]
             found = {name: self._compare(name, at, ()) for name in ran}
             if self.conditions.max_error is None and any(difference.disagreement for difference in found.values()):
@@ -278,6 +294,8 @@ class ValidationRun:
             names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples, unsteady or {}
         )
         source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
+        if found.disagreement and (chosen := self._chosen(at)):
+            source = f"{source}, {chosen}"
         if len(self.manifest.combinations) > 1:
             source = f"{source}, {spell_shapes(self._combination.shapes)}"
         if self.conditions.max_error is not None:
@@ -286,6 +304,26 @@ class ValidationRun:
             disagreement=found.disagreement and f"{found.disagreement} ({source})",
             doubtful=found.doubtful and f"{found.doubtful} ({source})",
         )
+
+    def _judge_refused(self, at: int) -> Difference:
+        """The difference on inputs that were drawn, and that the tuned network or a reference has refused.
+
+        It is a disagreement only if a reference takes them, and the tuned network does not.
+        """
+        values, refused = self._chosen(at), self.refused[at]
+        if TUNED in refused and any(Path(self._outputs_of(name, at)).exists() for name in REFERENCES):
+            return NOTHING_COMPARED._replace(disagreement=f"with {values}, it does not run: {refused[TUNED]}")
+        name, why = next(iter(refused.items()))
+        what = f"with {values or 'another set of drawn inputs'}"
+        return NOTHING_COMPARED._replace(not_compared={what: f"{what}: {name} does not run: {why}"})
+
+    def _chosen(self, at: int) -> str:
+        """The values of inputs that decide what is computed, in this set of inputs; empty where they were given."""
+        choosing = [tensor.name for tensor in self._combination.inputs if tensor.choices]
+        if not choosing or self.item.inputs or self._sets[at] is None:
+            return ""
+        drawn = load_inputs(str(self._sets[at]))
+        return ", ".join(f"{name}={drawn[name].reshape(-1)[0]}" for name in choosing)
 
     def _unsteady(self, references: Sequence[BaselineProcess], at: int) -> dict[str, str]:
         """The outputs that differ in two runs of a reference on the same inputs, each with the reason in words."""

@@ -18,6 +18,8 @@ from kintune.core.model import Combination, ModelRef, Tensor
 from kintune.errors import ModelError, cause_line
 from kintune.models.constants import store_constant
 from kintune.models.evaluation import open_session
+from kintune.models.input_kinds import with_demand
+from kintune.models.input_values import Demand, onnx_demands
 from kintune.models.onnx import OnnxModel, read
 from kintune.models.onnx_nodes import nodes, operator_name
 from kintune.models.onnx_path import onnx_path_of
@@ -187,6 +189,7 @@ def _lowered(
 def _inputs(marked: ModelProto, of_regions: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
     """The inputs of the graph, with what the regions know of them."""
     known = {tensor.name: tensor for tensors in of_regions for tensor in tensors}
+    demands = onnx_demands(marked)
     found = []
     for value in marked.graph.input:
         declared = value.type.tensor_type
@@ -195,7 +198,7 @@ def _inputs(marked: ModelProto, of_regions: Sequence[Sequence[Tensor]]) -> tuple
         if tensor is None:
             dtype = TensorType(declared.elem_type, None).dtype
             tensor = _looked_up(marked, Tensor(value.name, shape, dtype))
-        found.append(tensor)
+        found.append(with_demand(tensor, demands.get(value.name, Demand())))
     return tuple(found)
 
 
