@@ -4,26 +4,30 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from kintune.core.paired_ratio import PairedRatio
+from kintune.core.stage_results import ValidationResult
+from kintune.core.verdict import Verdict
 from kintune.errors import EngineError
 from kintune.partition.keeping import hand_over_all
 from kintune.runtime.merging import merge
 from kintune.validate.baseline_protocol import BaselineContext
 from kintune.validate.latency_check import LatencyCheck
+from kintune.validate.validation import validate_executable
 from tests.support.toy_model import write_model
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
 
 
-def write_original(path: Path, name: str = "x", size: int = 1000) -> None:
-    """The network of `write_model` as an ONNX file."""
-    weight = numpy_helper.from_array(np.ones(size, np.float32), "w")
+def write_original(path: Path, name: str = "x", size: int = 1000, skew: float = 0.0) -> None:
+    """The network of `write_model` as an ONNX file, its weights moved by `skew`."""
+    weight = numpy_helper.from_array(np.arange(size, dtype=np.float32) + skew, "w")
     tensor = [helper.make_tensor_value_info(each, TensorProto.FLOAT, [size]) for each in (name, "out")]
     nodes = [helper.make_node("Add", [name, "w"], ["t"]), helper.make_node("Add", ["t", "w"], ["out"])]
     graph = helper.make_graph(nodes, "toy", tensor[:1], tensor[1:], [weight])
@@ -44,6 +48,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Baselin
         return LatencyCheck(0.9, 1.0, 0.9, 0.88, 0.93, 20, interval, at_most + slack_ms)
 
     monkeypatch.setattr("kintune.cli.check.check_latency", check)
+    compared = ValidationResult({}, 0.0, 0.0, Verdict.RIGHT, ("onnxruntime",), {}, bound="they are equal")
+    monkeypatch.setattr("kintune.cli.check.validate_executable", lambda *_: compared)
     return kept
 
 
@@ -58,6 +64,46 @@ def test_the_exit_code_tells(kintune: Kintune, asked: Asked, at_most: float, cod
     assert (said.code, said.err) == (code, "")
     assert "0.900 of it (8 of 10 of 20 rounds between 0.880 and 0.930)" in said.out
     assert said.out.splitlines()[-1].endswith(f"{verdict}." if code == 0 else "failed.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({}, 0, "Its outputs are right: they are equal."),
+        (
+            {"verdict": Verdict.WRONG, "disagreement": "output 'y' is off"},
+            1,
+            "Its outputs are WRONG: output 'y' is off.",
+        ),
+        ({"verdict": Verdict.NOT_COMPARED, "not_compared": ("y: all NaN",)}, 0, "Not compared: y: all NaN."),
+    ],
+)
+def test_outputs_are_compared(
+    kintune: Kintune, asked: Asked, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], code: int, said: str
+) -> None:
+    compared = ValidationResult({}, 0.0, 0.0, Verdict.RIGHT, ("onnxruntime",), {}, bound="they are equal")
+    compared = msgspec.structs.replace(compared, **changes)
+    monkeypatch.setattr("kintune.cli.check.validate_executable", lambda *_: compared)
+    told = kintune("check", "toy.kt", "--model", "original.onnx")
+    assert told.code == code
+    assert said in told.out.splitlines()
+    strict = kintune("check", "toy.kt", "--model", "original.onnx", "--strict")
+    assert strict.code == (1 if changes else 0)
+    assert ("which strict does not accept: not compared: y: all NaN" in strict.err) == ("not_compared" in changes)
+
+
+def test_the_outputs_of_a_real_result_are_compared(
+    kintune: Kintune, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kintune.cli.check.validate_executable", validate_executable)
+    said = kintune("check", "toy.kt", "--model", "original.onnx")
+    assert said.code == 0
+    assert "Its outputs are right: they are equal." in said.out
+    write_original(tmp_path / "other.onnx", skew=0.5)
+    said = kintune("check", "toy.kt", "--model", "other.onnx", "--json", "-")
+    document = json.loads(said.out)
+    assert (document["verdict"], said.code, document["not_compared"]) == ("wrong", 1, [])
+    assert "output 'out': " in document["disagreement"]
 
 
 def test_the_document_says_the_same(kintune: Kintune, asked: Asked) -> None:

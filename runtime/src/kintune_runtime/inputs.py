@@ -17,6 +17,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 _COUNTS = 8  # an upper bound of the values of counts
 _LEAST_POSITIVE = 1 / 16
+_SMALL = 1e-2  # the deviation of small numbers
 _STRING = "string"
 _WORDS = ("a", "the", "of", "and", "to", "in", "is", "it", "for", "on", "red", "blue", "yes", "no", "one", "two")
 
@@ -161,6 +162,8 @@ def _drawn(tensor: InputTensor, generator: np.random.Generator, longest: int, ch
             return generator.random(shape, np.float32)
         case "positive":
             return generator.uniform(_LEAST_POSITIVE, 1.0, shape)
+        case "small":
+            return _SMALL * generator.standard_normal(shape)
         case "choices":
             return np.full(shape, tensor.choices[choice % len(tensor.choices)])
         case "ids":

@@ -1,4 +1,4 @@
-"""`kintune check`: fail if a tuned model is slower than onnxruntime."""
+"""`kintune check`: fail if a tuned model is slower than onnxruntime, or computes something else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import constant_option
 from kintune.cli.run import read_arrays
 from kintune.core.model import Combination, ModelRef, spell_shapes
-from kintune.errors import InputError
+from kintune.core.report import doubts_of
+from kintune.core.stage_requests import ValidationContext, ValidationItem
+from kintune.core.stage_results import ValidationResult
+from kintune.core.verdict import Verdict
+from kintune.errors import InputError, UncertainResult
 from kintune.files import check_readable
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.gpu_target import is_gpu
@@ -30,6 +34,7 @@ from kintune.terminal.formatting import milliseconds
 from kintune.validate.baseline_protocol import BaselineContext
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.latency_check import BASELINE, LatencyCheck, check_latency
+from kintune.validate.validation import validate_executable
 
 __all__ = ["CheckedShapes", "LatencyCheckDocument", "command"]
 
@@ -50,6 +55,9 @@ class LatencyCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     `at_most` is what was asked for; a result that runs in onnxruntime as a whole may take a few microseconds more, for
     the way there.  `passed` says that no ratio is above what is allowed, as far as the rounds tell; `uncertain` has a
     line on each combination of which they do not tell it.
+
+    `verdict` says whether the outputs are right, by the `bound` that decided; `disagreement` says how they are wrong.
+    `not_compared` has a line on each output that could not be compared.
     """
 
     schema_version: int = 1
@@ -62,9 +70,13 @@ class LatencyCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     passed: bool
     combinations: tuple[CheckedShapes, ...]
     uncertain: tuple[str, ...] = ()
+    verdict: Verdict = Verdict.NOT_COMPARED
+    disagreement: str = ""
+    bound: str = ""
+    not_compared: tuple[str, ...] = ()
 
 
-@click.command("check", short_help="Fail if a tuned model is slower than onnxruntime.")
+@click.command("check", short_help="Fail if a tuned model is slower than onnxruntime, or wrong.")
 @click.argument("executable", metavar="FILE.kt")
 @click.option(
     "--at-most",
@@ -83,6 +95,7 @@ class LatencyCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--input", "inputs", metavar="FILE.npz", help="Run on these inputs.  [default: random ones]")
 @click.option("--threads", type=click.IntRange(1, 4096), help="Threads of both.  [default: as tuned]")
 @click.option("--seconds", type=float, default=10.0, show_default=True, help="How long both are timed together.")
+@click.option("--strict", is_flag=True, help="Fail if an output was not compared or the timings do not tell.")
 @json_option
 def command(
     executable: str,
@@ -92,13 +105,14 @@ def command(
     inputs: str | None,
     threads: int | None,
     seconds: float,
+    strict: bool,
     json_target: JsonTarget,
 ) -> int:
-    """Time the tuned model FILE.kt and onnxruntime on the original in turns, on this machine.
+    """Time the tuned model FILE.kt and onnxruntime on the original in turns, on this machine, and compare the outputs.
 
-    The exit code is 1 if it takes more than --at-most of onnxruntime's latency, which fails a job of continuous
-    integration.  Where the timings do not tell, it passes, and says so.  A model that runs with several combinations of
-    shapes must pass with each.
+    The exit code is 1 if it takes more than --at-most of onnxruntime's latency, or computes something else, which
+    fails a job of continuous integration.  Where the timings do not tell, it passes, and says so; --strict fails then.
+    A model that runs with several combinations of shapes must pass with each.
 
     FILE.kt holds machine code: run only what you trust.
     """
@@ -118,6 +132,7 @@ def command(
             context = _context(executable, ref, combination, inputs, cores)
             found = check_latency(context, seconds / len(combinations), at_most, slack_ms)
             checked.append(CheckedShapes(combination.shapes, found))
+        compared = _compare(executable, manifest, ref, inputs, len(cores))
     document = LatencyCheckDocument(
         executable=executable,
         model=manifest.model_name,
@@ -125,13 +140,19 @@ def command(
         threads=len(cores),
         at_most=at_most,
         ratio=max(each.latency.ratio for each in checked),
-        passed=all(each.latency.passed for each in checked),
+        passed=all(each.latency.passed for each in checked) and compared.verdict is not Verdict.WRONG,
         combinations=tuple(checked),
         uncertain=tuple(_uncertain(each, len(checked)) for each in checked if not each.latency.is_known),
+        verdict=compared.verdict,
+        disagreement=compared.disagreement,
+        bound=compared.bound,
+        not_compared=compared.not_compared,
     )
     write_document(json_target, document)
     for line in _lines(document):
         echo(line, json_target)
+    if strict and document.passed and (doubts := doubts_of(msgspec.structs.asdict(document))):
+        raise UncertainResult(f"{executable} was checked", doubts)
     return 0 if document.passed else _SLOWER
 
 
@@ -187,6 +208,22 @@ def _context(
     return BaselineContext(KINTUNE, subject, combination.inputs, given, 0, len(cores), cores)
 
 
+def _compare(executable: str, manifest: Manifest, ref: ModelRef, inputs: str | None, threads: int) -> ValidationResult:
+    """Compares the outputs with those of onnxruntime on the original, with each combination of shapes."""
+    original = read_original(ref, manifest.combinations[0])
+    given = () if inputs is None else (os.path.abspath(inputs),)
+    item = ValidationItem(
+        os.path.abspath(executable),
+        onnx=original.path,
+        constants=original.constants,
+        inputs=given,
+        input_names=tuple(map(os.path.basename, given)),
+        timed=False,
+    )
+    allowed = None if manifest.narrow is None else manifest.narrow.max_error
+    return validate_executable(ValidationContext(threads, max_error=allowed), item)
+
+
 def _uncertain(each: CheckedShapes, count: int) -> str:
     interval, with_these = each.latency.interval, f"with {spell_shapes(each.shapes)} " if count > 1 else ""
     return (
@@ -210,6 +247,13 @@ def _lines(document: LatencyCheckDocument) -> list[str]:
     if any(each.latency.allowed > document.at_most for each in document.combinations):
         lines.append(f"It runs in onnxruntime as a whole, so {_WAY_MS * 1e3:g} us more are allowed for the way there.")
     lines += [f"Uncertain: {line}." for line in document.uncertain]
+    if document.verdict is Verdict.WRONG:
+        lines.append(f"Its outputs are WRONG: {document.disagreement}.")
+    elif document.verdict is Verdict.RIGHT:
+        lines.append(f"Its outputs are right{f': {document.bound}' if document.bound else ''}.")
+    lines += [f"Not compared: {line}." for line in document.not_compared]
+    if document.verdict is Verdict.WRONG and all(each.latency.passed for each in document.combinations):
+        return lines
     verdict = "failed" if not document.passed else "not decided, which passes" if document.uncertain else "passed"
     lines.append(f"At most {document.at_most:g} of {document.baseline}'s latency is allowed: {verdict}.")
     return lines

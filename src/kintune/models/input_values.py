@@ -173,7 +173,7 @@ def _fitting(values: Iterable[Number], dtype: str) -> tuple[Number, ...]:
             fits = value in (0, 1)
         elif dtype.startswith(("int", "uint")):
             limits = np.iinfo(dtype)
-            fits = value == int(value) and limits.min <= value <= limits.max
+            fits = limits.min <= value <= limits.max and value == int(value)
         else:
             fits = bool(np.isfinite(value))
         if fits:

@@ -17,6 +17,7 @@ from kintune.core.config import Metric
 from kintune.core.model import spell_shapes
 from kintune.core.paired_ratio import paired_ratio
 from kintune.core.stage_requests import ValidationContext, ValidationItem, workload_of
+from kintune.core.verdict import Verdict
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.cpu import inspect_machine
@@ -63,6 +64,7 @@ SLOW_UNTUNED_SECONDS = 0.5
 
 _SAMPLES = 3  # of a reference with noise
 _AGAIN = "again"
+_REDRAWN = ("positive", "small")  # values of inputs, where with others most outputs are no numbers
 _BESIDE = "beside"
 _FAST = "onnxruntime optimised"
 _CHANGED = "Flushing denormal numbers to zero changes outputs of the model itself (--keep-denormals keeps them):"
@@ -95,6 +97,7 @@ class ValidationRun:
         self.cores = choose_cores(1 if board else conditions.threads)  # a board has others
         self._sets: tuple[str | None, ...] = item.inputs or self._draw() or (None,)
         self.skipped: dict[str, str] = {}
+        self._tuned: list[BaselineProcess] = []
         self.refused: dict[int, dict[str, str]] = {}
         """By the number of a set of inputs that were drawn: why some could not run on it."""
         self.has_flushed = False
@@ -174,7 +177,9 @@ class ValidationRun:
         """Starts these side by side, in exact arithmetic, and runs each once; None for each that cannot run."""
         starting = [processes.enter_context(self.process(name, exact=True)) for name in names]
         with ThreadPoolExecutor(len(starting)) as pool:
-            return list(pool.map(partial(self._run_once, exact=True), starting))
+            started = list(pool.map(partial(self._run_once, exact=True), starting))
+        self._tuned = [process for process in started if process is not None and process.name == TUNED]
+        return started
 
     def start(self, name: str, processes: ExitStack) -> BaselineProcess | None:
         """Starts one and runs it once; None, with the reason in `skipped`, when it cannot run."""
@@ -231,24 +236,50 @@ class ValidationRun:
 
         `references` are those still running; one of them runs with noise where a value is out of tolerance.
         """
-        worst, compared = NOTHING_COMPARED, set()
+        worst, compared = NOTHING_COMPARED, set[str]()
         for at in range(len(self._sets)):
-            if at in self.refused:
-                worst = worse(worst, self._judge_refused(at))
-                continue
-            ran = [name for name in (UNTUNED, *REFERENCES) if Path(self._outputs_of(name, at)).exists()]
-            found = {name: self._compare(name, at, ()) for name in ran}
-            if self.conditions.max_error is None and any(difference.disagreement for difference in found.values()):
-                unsteady = self._unsteady(references, at)
-                samples = self._samples(references, at)
-                if samples or unsteady:
-                    found = {
-                        n: self._compare(n, at, samples, unsteady) if f.disagreement else f for n, f in found.items()
-                    }
-            for difference in found.values():
-                worst = worse(worst, difference)
+            found, ran = self._compare_set(references, at)
+            worst = worse(worst, found)
             compared.update(ran)
+        for values in _REDRAWN if compared and not self.item.inputs else ():
+            if worst.verdict is Verdict.WRONG or not worst.not_compared or worst.doubtful:
+                break
+            found, _ = self._compare_set(references, self._redraw(values, references))
+            worst = worst if found.disagreement or found.doubtful else worse(worst, found)
         return worst, tuple(name for name in (UNTUNED, *REFERENCES) if name in compared)
+
+    def _compare_set(self, references: Sequence[BaselineProcess], at: int) -> tuple[Difference, list[str]]:
+        """Returns the difference on one set of inputs, and the references that ran on it."""
+        if at in self.refused:
+            return self._judge_refused(at), []
+        worst = NOTHING_COMPARED
+        ran = [name for name in (UNTUNED, *REFERENCES) if Path(self._outputs_of(name, at)).exists()]
+        found = {name: self._compare(name, at, ()) for name in ran}
+        if self.conditions.max_error is None and any(difference.disagreement for difference in found.values()):
+            unsteady = self._unsteady(references, at)
+            samples = self._samples(references, at)
+            if samples or unsteady:
+                found = {n: self._compare(n, at, samples, unsteady) if f.disagreement else f for n, f in found.items()}
+        for difference in found.values():
+            worst = worse(worst, difference)
+        return worst, ran
+
+    def _redraw(self, values: str, references: Sequence[BaselineProcess]) -> int:
+        """Runs all on one more set of inputs, whose floating-point numbers are such `values`; returns its number."""
+        at = len(self._sets)
+        tensors = (
+            msgspec.structs.replace(each, values=values) if not each.values and "float" in each.dtype else each
+            for each in self._combination.inputs
+        )
+        path = self.directory / f"inputs {at}.npz"
+        write_arrays(path, draw_inputs(tensors, self.item.seed))
+        self._sets = (*self._sets, str(path))
+        for process in (*self._tuned, *references):
+            try:
+                process.turn(self._once(process.name, at), self.conditions.prepare_seconds)
+            except EngineError as error:
+                self.refused.setdefault(at, {})[process.name] = str(error)
+        return at
 
     def score(self, metric: Metric) -> float:
         """Returns the user's score of the tuned network.

@@ -96,7 +96,7 @@ def load_partitioned(
         None,
         constants,
         in_fact,
-        (*notes, _told(found)),
+        (*notes, _told(found), *_told_choices(inputs)),
         PartitionedModel(model.digest, Combination(inputs, outputs), found),
     )
 
@@ -219,6 +219,19 @@ def _looked_up(marked: ModelProto, tensor: Tensor) -> Tensor:
 def _tensor(name: str, type_: tuple[str, tuple[int, ...]] | None, kind: str) -> Tensor:
     """An output; extents that depend on the data are -1.  What is no tensor is of a `kind`, and has no extents."""
     return Tensor(name, (), kind) if kind or type_ is None else Tensor(name, type_[1], type_[0])
+
+
+def _told_choices(inputs: Sequence[Tensor]) -> list[str]:
+    """A note on each input whose value decides what is computed."""
+    notes = []
+    for tensor in inputs:
+        if tensor.choices:
+            values = " or ".join(f"{value:g}" for value in tensor.choices)
+            notes.append(
+                f"{tensor.name} decides what is computed ({values}): the result takes each;"
+                f" --constant {tensor.name}={tensor.choices[0]:g} makes one for that value alone, more of it compiled"
+            )
+    return notes
 
 
 def _told(found: Partition) -> str:
