@@ -7,7 +7,7 @@ from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.errors import InputError, OrderError
 from kintune.records.database import Database
 from kintune.service.access import Forbidden, NotFound, Quota, Scope, Visitor
-from kintune.service.job_repository import Job, JobRepository, seconds_until_free
+from kintune.service.job_repository import Job, JobRepository, gain_columns, seconds_until_free
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobCommand, JobStatus
 from kintune.service.model_store import ModelStore
@@ -231,6 +231,17 @@ def test_progress_tells_the_gain(repository: JobRepository, anna: Visitor, job: 
     repository.progressed(job.id, ProgressReport("profile", best_ms=1.5, fastest_baseline=fastest))
     found = repository.get(anna, job.id)
     assert (found.latency_ms, found.fastest_baseline) == (1.5, fastest)
+
+
+def test_a_result_tells_the_ratio_of_its_rounds(repository: JobRepository, anna: Visitor, job: Job) -> None:
+    repository.progressed(job.id, ProgressReport("profile", best_ms=1.5))
+    fastest = FastestBaseline("onnxruntime", 2.0, 0.7, 0.6, 1.1)
+    repository.step(job.id, JobStatus.CHECKING, "", 1000.0, **gain_columns(1.5, fastest))
+    assert repository.get(anna, job.id).fastest_baseline == fastest
+    repository.progressed(
+        job.id, ProgressReport("profile", best_ms=1.5, fastest_baseline=FastestBaseline("torch", 3.0))
+    )
+    assert repository.get(anna, job.id).fastest_baseline == FastestBaseline("torch", 3.0, 0.5), "an estimate has none"
 
 
 def test_files_of_jobs_are_known(repository: JobRepository, job: Job) -> None:

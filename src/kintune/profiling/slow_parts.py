@@ -33,7 +33,7 @@ _SLOW_GFLOPS = 1.5  # of each thread: what loops reach that use no vectors
 _SLOW_GBYTES = 1.0  # a second, of each thread
 _SHARE = 0.2  # of the run that a part takes too long
 _PRODUCTS = ("Conv", "MatMul", "Gemm", "Einsum", "conv", "mm", "matmul", "linear")
-_FEW, _ONE_BY_ONE_MS = 3, 300.0
+_FEW, _ONE_BY_ONE_MS = 3, 1000.0
 
 ProfileIt = Callable[[ProfileRequest], Profile]
 

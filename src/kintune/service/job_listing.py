@@ -24,7 +24,7 @@ _SORTS: dict[str, ColumnElement[Any]] = {
     "device": jobs.c.device,
     "state": jobs.c.state,
     "latency": jobs.c.latency_ms,
-    "gain": jobs.c.latency_ms / func.nullif(jobs.c.baseline_ms, 0.0),
+    "gain": func.coalesce(jobs.c.ratio, jobs.c.latency_ms / func.nullif(jobs.c.baseline_ms, 0.0)),
     "who": users.c.name,
 }
 SORTED_BY = tuple(_SORTS)
@@ -123,17 +123,13 @@ class JobListing:
         order = (jobs.c.latency_ms.is_(None), jobs.c.latency_ms, jobs.c.created.desc(), jobs.c.id.desc())
         place = func.row_number().over(partition_by=jobs.c.model, order_by=order).label("place")
         done = func.count().over(partition_by=jobs.c.model).label("done")
-        columns = (jobs.c.id, jobs.c.model, jobs.c.latency_ms, jobs.c.baseline, jobs.c.baseline_ms)
+        ratios = (jobs.c.ratio, jobs.c.ratio_low, jobs.c.ratio_high)
+        columns = (jobs.c.id, jobs.c.model, jobs.c.latency_ms, jobs.c.baseline, jobs.c.baseline_ms, *ratios)
         theirs = (jobs.c.owner == visitor.user) & jobs.c.model.in_(sorted(set(ids)))
         ranked = select(*columns, place, done).where(theirs, jobs.c.state == JobStatus.DONE.value).subquery()
         with self._database.snapshot() as connection:
             rows = list(connection.execute(select(ranked).where(ranked.c.place == 1)))
-        return {
-            row.model: BestResult(
-                row.id, row.latency_ms, baseline_of(row.baseline, row.baseline_ms, row.latency_ms), row.done
-            )
-            for row in rows
-        }
+        return {row.model: BestResult(row.id, row.latency_ms, baseline_of(row), row.done) for row in rows}
 
     def waiting(self) -> list[ListedJob]:
         """The jobs that are queued, whoever they belong to, oldest first."""

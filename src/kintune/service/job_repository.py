@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
 
 from kintune.core.report import FastestBaseline, ProgressReport
 from kintune.errors import InputError, OrderError
@@ -47,7 +48,8 @@ class Job(msgspec.Struct, frozen=True):
     """A job; `reason` is that of its last step, `progress` JSON that is only to be shown.
 
     `latency_ms` is that of its result, or the estimate while it is under way; `baseline` is the fastest other runtime
-    that was timed for it, and `baseline_ms` what that takes.  `files_removed` is when its executable and its log were.
+    that was timed for it, and `baseline_ms` what that takes; `ratio`, `ratio_low` and `ratio_high` are how the result
+    compares with it, where both were timed in turns.  `files_removed` is when its executable and its log were.
     `executable_size` is in bytes.  One that has failed was `refused` if the same again would fail likewise.
     """
 
@@ -70,6 +72,9 @@ class Job(msgspec.Struct, frozen=True):
     latency_ms: float | None = None
     baseline: str | None = None
     baseline_ms: float | None = None
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
     files_removed: float | None = None
     executable_size: int | None = None
     refused: bool | None = None
@@ -82,7 +87,7 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def fastest_baseline(self) -> FastestBaseline | None:
         """The fastest other runtime, and how the job's latency stands against it; None where none was timed."""
-        return baseline_of(self.baseline, self.baseline_ms, self.latency_ms)
+        return baseline_of(self)
 
 
 class PendingCommand(msgspec.Struct, frozen=True):
@@ -412,18 +417,24 @@ def job_of_row(row: dict[str, object]) -> Job:
 
 def gain_columns(latency_ms: float | None, fastest: FastestBaseline | None) -> dict[str, str | float | None]:
     """The columns that say what a network takes in milliseconds, and the fastest other runtime."""
+    paired = fastest if fastest is not None and fastest.low is not None else None
     return {
         "latency_ms": latency_ms,
         "baseline": None if fastest is None else fastest.name,
         "baseline_ms": None if fastest is None else fastest.ms,
+        "ratio": None if paired is None else paired.ratio,
+        "ratio_low": None if paired is None else paired.low,
+        "ratio_high": None if paired is None else paired.high,
     }
 
 
-def baseline_of(name: str | None, baseline_ms: float | None, latency_ms: float | None) -> FastestBaseline | None:
-    """Returns what these columns say of the fastest other runtime; None where none was timed."""
-    if name is None or baseline_ms is None:
+def baseline_of(row: Job | Row[Any]) -> FastestBaseline | None:
+    """Returns what the columns of a row say of the fastest other runtime; None where none was timed."""
+    if row.baseline is None or row.baseline_ms is None:
         return None
-    return FastestBaseline.of({name: baseline_ms}, latency_ms)
+    if row.ratio is not None:
+        return FastestBaseline(row.baseline, row.baseline_ms, row.ratio, row.ratio_low, row.ratio_high)
+    return FastestBaseline.of({row.baseline: row.baseline_ms}, row.latency_ms)
 
 
 def _remove_files(connection: Connection, which: ColumnElement[bool], now: float) -> list[str]:

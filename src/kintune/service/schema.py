@@ -120,6 +120,9 @@ jobs = Table(
     Column("latency_ms", Double),  # of the result, or as estimated so far
     Column("baseline", String(32)),  # the fastest other runtime, and what it takes
     Column("baseline_ms", Double),
+    Column("ratio", Double),  # to that, and the ends of its interval; null of what was not timed in turns with it
+    Column("ratio_low", Double),
+    Column("ratio_high", Double),
     _time("created"),
     _time("started", needed=False),
     _time("ended", needed=False),

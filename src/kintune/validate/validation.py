@@ -179,6 +179,7 @@ def _validate_combination(
             raise NumericsError(f"the tuned network does not run{_hint(item, manifest)}: {run.skipped[TUNED]}")
         ran, changed = run.flush_references([each for each in references if each is not None], processes)
         difference, compared = run.compare(ran)
+        run.run_again([tuned, *ran])
         for reference in ran:
             reference.close()
         look_closer = _basis(difference) or difference.doubtful

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -72,6 +73,8 @@ _NOTICEABLE = 0.95  # of the time that it takes without flushing
 _BRIEF_SECONDS = 2.0
 _CALL_RUNS, _CALL_SECONDS = 50, 1.0
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
+_SHORTLY = BaselineTurn(runs=2, seconds=0.1)
+_LONG_MS = 5.0  # a run that is made again where slow parts are looked for
 
 
 class ValidationRun:
@@ -104,7 +107,7 @@ class ValidationRun:
         """Whether a reference flushes denormal numbers to zero."""
         self.given_draws = manifest.hybrid is not None and not board and _draws_numbers(item.tuned)
         self.once_ms: dict[str, float] = {}
-        """The milliseconds of the last single run in exact arithmetic, by name."""
+        """The milliseconds of a single run in exact arithmetic, by name."""
 
     def _draw(self) -> tuple[str, ...]:
         """Writes files with sets of inputs; none where one set is enough.
@@ -204,7 +207,7 @@ class ValidationRun:
                     self.refused.setdefault(at, {})[process.name] = str(error)
             times = process.turn(self._once(process.name, 0), seconds)  # last: the timed runs go on with these inputs
             if exact:
-                self.once_ms[process.name] = times[-1]
+                self.once_ms[process.name] = times[0]
         except EngineError as error:
             self.skipped[process.name] = str(error)
             process.close()
@@ -224,6 +227,18 @@ class ValidationRun:
             pair = [process for name in (TUNED, _BESIDE) if (process := self.start(name, processes)) is not None]
             found = time_interleaved(pair, self.conditions, clock).rounds_ms
         return tuple(found[name] for name in (TUNED, _BESIDE)) if len(found) == 2 else ()
+
+    def run_again(self, processes: Sequence[BaselineProcess]) -> None:
+        """Runs these, which have run once, again one after the other where a run is long: first runs get their memory.
+
+        It is done where slow parts are looked for; `once_ms` has the fastest runs then.
+        """
+        if not self.item.find_slow or self.once_ms.get(TUNED, 0.0) < _LONG_MS:
+            return
+        for process in processes:
+            with suppress(EngineError):  # its outputs are compared already
+                times = process.turn(_SHORTLY, self.conditions.prepare_seconds)
+                self.once_ms[process.name] = min(self.once_ms.get(process.name, math.inf), *times)
 
     def skip_all(self, baselines: Sequence[BaselineProcess], why: str) -> None:
         """Ends these, which have run once and are not timed; `why` is the reason in `skipped`."""
