@@ -37,7 +37,10 @@ WITH_LSTM = """
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.tuning.job import partitioning
+
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    partitioning._known.clear()
 
 
 def written(folder: Path, text: str = WITH_LSTM) -> ModelRef:
@@ -121,6 +124,7 @@ class TestLoading:
     def test_a_region_that_fails_as_a_whole_stays(
         self, cpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
     ) -> None:
+
         from kintune.tuning.job import partitioning
 
         real = getattr(partitioning, step)
@@ -218,16 +222,19 @@ class TestBackend:
 
 
 class TestFirstWrongNode:
+    LEFT = ("LSTM of 'l'",)  # what stays with onnxruntime between the two regions
+
     @pytest.mark.parametrize("number", [0, 1])
     def test_it_is_found_in_its_region(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
         """A region in which the compiler takes another parameter of a node."""
-        from kintune.tuning.job import region_check
+        from kintune.tuning.job import partitioning, region_check
         from kintune.tuning.job.tvm_backend import TvmBackend
 
-        backend = TvmBackend()
-        backend.prepare(spec_for(written(tmp_path)))
+        backend, spec = TvmBackend(), spec_for(written(tmp_path), handed_over=self.LEFT)
+        backend.prepare(spec)
         assert backend.explain() == ""
         real = region_check.import_region
+        imported = []
 
         def wrong(marked: onnx.ModelProto, region: Any, at: int, *arguments: Any) -> Any:
             if at == number:
@@ -235,10 +242,38 @@ class TestFirstWrongNode:
                 for node in marked.graph.node:
                     if node.op_type == "Elu":
                         node.attribute[0].f = 0.9
+            imported.append(at)
             return real(marked, region, at, *arguments)
 
+        partitioning._known.clear()
+        monkeypatch.setattr(partitioning, "import_region", wrong)
         monkeypatch.setattr(region_check, "import_region", wrong)
+        backend.prepare(spec)
+        assert imported == [0, 1]
         assert backend.explain() == ("Elu of 'g'", "Elu of 'v'")[number]
+        assert imported == [0, 1, number], "regions that are right as they were prepared are not looked into"
+
+    def test_a_region_that_is_cut_again_is_not_lowered_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from kintune.tuning.job import partitioning
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        lowered = []
+        real = partitioning.lower_network
+        monkeypatch.setattr(
+            partitioning,
+            "lower_network",
+            lambda model, *rest, **named: lowered.append(model.name) or real(model, *rest, **named),
+        )
+        backend, spec = TvmBackend(), spec_for(written(tmp_path), handed_over=self.LEFT)
+        backend.prepare(spec)
+        assert len(lowered) == 2
+        backend.prepare(spec)
+        assert len(lowered) == 2, "nothing has changed"
+        again = backend.prepare(msgspec.structs.replace(spec, handed_over=(*self.LEFT, "Elu of 'v'")))
+        assert again.handed_over == (*self.LEFT, "Elu of 'v'")
+        assert len(lowered) == 3, "the first region is the same"
 
 
 def _copy(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 
 from kintune.compiler.graph.assemble import assemble
-from kintune.compiler.graph.lower import lower
+from kintune.compiler.graph.lower import Lowered, lower
 from kintune.compiler.graph.source_nodes import first_failing_node
 from kintune.errors import NumericsError
 from kintune.models.constants import constant_values
@@ -20,7 +20,7 @@ from kintune.validate.numerics import compare_outputs
 if TYPE_CHECKING:
     from kintune.models.model import ImportedModel
 
-__all__ = ["first_difference", "first_uncompilable", "first_wrong"]
+__all__ = ["first_difference", "first_uncompilable", "first_wrong", "is_right"]
 
 _TOLERANCE = 1e-2
 
@@ -81,8 +81,27 @@ def _holders(model: ImportedModel, expected: Mapping[str, Array]) -> dict[str, A
     return {name: expected[tensor] for tensor, (name, shape) in last.items() if expected[tensor].shape == shape}
 
 
+def is_right(
+    lowered: Lowered,
+    target: tvm.target.Target,
+    values: Sequence[Array],
+    names: Sequence[str],
+    expected: Sequence[Array],
+) -> bool:
+    """Return whether a lowered network compiles, and computes what is `expected` of its outputs, which have `names`."""
+    try:
+        found = _computed(lowered, target, values)
+    except Exception:  # the compiler raises any kind of exception
+        return False
+    return not compare_outputs(names, found[: len(names)], expected, _TOLERANCE, _TOLERANCE).disagreement
+
+
 def _run(module: tvm.IRModule, target: tvm.target.Target, values: Sequence[Array]) -> list[Array]:
-    program = assemble(lower(module, target, conservative=True), {}, target)
+    return _computed(lower(module, target, conservative=True), target, values)
+
+
+def _computed(lowered: Lowered, target: tvm.target.Target, values: Sequence[Array]) -> list[Array]:
+    program = assemble(lowered, {}, target)
     machine = tvm.relax.VirtualMachine(program.executable, tvm.cpu())
     arguments = [tvm.runtime.tensor(np.ascontiguousarray(value)) for value in values]
     return [np.array(array_of(leaf)) for leaf in leaves_of(machine["main"](*arguments, *program.weights))]

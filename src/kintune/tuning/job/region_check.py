@@ -15,7 +15,7 @@ from kintune.models.evaluation import open_session
 from kintune.partition.composition import extract, unmarked
 from kintune.partition.import_region import import_region
 from kintune.runtime.inputs import Array, draw_inputs, load_fitting, load_inputs
-from kintune.tuning.job.explanation import first_difference, first_uncompilable
+from kintune.tuning.job.explanation import first_difference, first_uncompilable, is_right
 from kintune.tuning.job.networks import Networks, PartitionedModel
 
 __all__ = ["first_wrong_node"]
@@ -24,7 +24,8 @@ __all__ = ["first_wrong_node"]
 def first_wrong_node(networks: Networks, hybrid: PartitionedModel, spec: JobSpec) -> str:
     """Return the first node of a region that cannot be compiled or computes something else, as messages name it.
 
-    Each region runs on what onnxruntime computes for its inputs.  If the node cannot be told, it is a node of the first
+    Each region runs on what onnxruntime computes for its inputs, as it was prepared; those that are wrong then are
+    imported by themselves, and bisected.  If the node cannot be told, it is a node of the first
     region that is wrong; empty if no region is.
     """
     partition = hybrid.partition
@@ -34,11 +35,16 @@ def first_wrong_node(networks: Networks, hybrid: PartitionedModel, spec: JobSpec
     inputs |= {name: constant_values(constant) for name, constant in networks.constants.items()}
     names = dict.fromkeys(name for region in partition.regions for name in (*region.inputs, *region.outputs))
     expected = _tensors(unmarked(partition.marked), inputs, names)
-    for number, region in enumerate(partition.regions):
+    for number, (region, network) in enumerate(zip(partition.regions, networks.networks, strict=True)):
+        is_known = all(name in expected for name in (*region.inputs, *region.outputs))
+        values = [expected[tensor.name] for tensor in network.combination.inputs] if is_known else []
+        wanted = [expected[name] for name in region.outputs] if is_known else []
+        if is_known and is_right(network.lowered, target, values, region.outputs, wanted):
+            continue  # as it was prepared
         model = import_region(partition.marked, region, number, networks.name, hybrid.digest)
         if culprit := first_uncompilable(model, target):
             return _known(culprit, region)
-        if not all(name in expected for name in (*region.inputs, *region.outputs)):
+        if not is_known:
             continue  # it is in the body of a node, whose tensors onnxruntime does not return
         own = {name: expected[name] for name in region.inputs}
         alone = extract(partition.marked, region, number)
