@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kintune.core.profile import Profile, ProfiledCall
 from kintune.core.report import Latencies, Spread
-from kintune.core.uncertainty import is_restless, uncertain_calls, uncertain_latency
+from kintune.core.uncertainty import describe_ms, is_restless, uncertain_calls, uncertain_latency
 
 
 def call(title: str, us: float, kernel: str = "") -> ProfiledCall:
@@ -82,3 +82,8 @@ def test_a_spread_below_half_of_the_median_is_calm(median_ms: float, share: floa
     assert not is_restless(Spread(median_ms, median_ms * (1 + share), 10), median_ms)
     assert is_restless(Spread(median_ms * 0.9, median_ms * 1.6, 10), median_ms)
     assert not is_restless(Spread(0.0, 10 * median_ms, 1), median_ms), "one run has no spread"
+
+
+@pytest.mark.parametrize(("ms", "said"), [(4180.0, "4.18 s"), (32.5, "32.5 ms"), (0.24, "240 us")])
+def test_units_follow_the_size(ms: float, said: str) -> None:
+    assert describe_ms(ms) == said

@@ -105,7 +105,7 @@ def test_one_that_cannot_be_profiled_has_none(capsys: pytest.CaptureFixture[str]
         assert (request.runs, request.rounds) == (1, 1), "one run of each takes long enough"
         raise EngineError("it died")
 
-    assert find_slow_parts(CONDITIONS, ValidationItem("m.kt"), LONG, fail) == ()
+    assert find_slow_parts(CONDITIONS, ValidationItem("m.kt"), {"tuned": 4000.0}, fail) == ()
     assert "could not be profiled: it died" in capsys.readouterr().out
 
 

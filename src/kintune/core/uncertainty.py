@@ -89,5 +89,7 @@ def _far(
 
 
 def describe_ms(value: float) -> str:
-    """Milliseconds with three digits, or microseconds: `32.5 ms`, `240 us`."""
+    """Milliseconds with three digits, or seconds, or microseconds: `4.18 s`, `32.5 ms`, `240 us`."""
+    if value >= 1e3:
+        return f"{value / 1e3:.3g} s"
     return f"{value:.3g} ms" if value >= 1.0 else f"{value * 1e3:.3g} us"

@@ -22,7 +22,7 @@ __all__ = [
 _HARDLY_FASTER = 0.98  # of another runtime's time
 _LARGEST = 20.0  # speedup that is said: above it, the other was no rival, or overheads of calls are compared
 _LEAST = 1e-9
-_ALIKE = 1.03  # times one ratio that another may be without a word on it
+_ALIKE = 1.05  # times one ratio that another may be without a word on it
 
 
 def share_of(fastest: FastestBaseline) -> str:
@@ -117,7 +117,7 @@ def ratio_of_medians(pooled: float, paired: PairedRatio) -> str:
         return ""
     return (
         f"Ratios are those of {paired.rounds} rounds in turns ({paired.ratio:.2f}), not of the medians of all runs"
-        f" ({pooled:.2f}): the speed of the machine changed meanwhile."
+        f" ({pooled:.2f}): times changed from round to round."
     )
 
 
