@@ -106,7 +106,8 @@ _SCRIPT = """
       said.textContent = 'Sending ' + file.name;
       if (file.size > most) told.error = 'it is larger than your limit (' + Math.round(most / 1048576) + ' MB)';
       else try {
-        const reply = await fetch('/api/v1/inputs?name=' + encodeURIComponent(file.name.slice(-200)),
+        const name = encodeURIComponent(file.name.slice(-200));
+        const reply = await fetch(`/api/v1/inputs?model=${zone.dataset.model}&name=${name}`,
           {method: 'POST', headers: {'Content-Type': 'application/octet-stream'}, body: file});
         const answer = await reply.json().catch(() => ({}));
         if (reply.ok) told.id = answer.id;

@@ -11,10 +11,9 @@ from typing import Any
 
 from nicegui import ui
 
-from kintune.errors import InputError, KintuneError
+from kintune.errors import InputError
 from kintune.service.access import NotFound
-from kintune.service.input_sets import misfit
-from kintune.service.model_store import INPUTS, Input
+from kintune.service.model_store import INPUTS
 from kintune.service.portal.frame import PageContext, Region, markup
 from kintune.service.portal.job_words import LABELS
 from kintune.service.portal.markup import notice, tag, text
@@ -32,19 +31,12 @@ class InputsField:
     """
 
     def __init__(
-        self,
-        context: PageContext,
-        inputs: Sequence[Input],
-        name: str,
-        chosen: Sequence[int],
-        changed: Callable[[], None],
+        self, context: PageContext, model: int, name: str, chosen: Sequence[int], changed: Callable[[], None]
     ) -> None:
-        """`inputs` are the model's; `name` is the field of the request, and the sets `chosen` are in it at first.
+        """`name` is the field of the request for the `model`, and the sets `chosen` are in it at first.
 
-        `changed` is called when another set is in it.
+        `changed` is called when other sets are in it.
         """
-        self._context = context
-        self._inputs = inputs
         self._name = name
         self._changed = changed
         self._ids: dict[str, int] = {}
@@ -53,7 +45,7 @@ class InputsField:
             with suppress(NotFound):
                 self._ids[context.application.models.get(context.visitor, each, INPUTS).name] = each
         with ui.element("div").classes("stack full") as self._whole:
-            markup(sets_zone(context.visitor.quota.upload_mb, name, LABELS[name]))
+            markup(sets_zone(context.visitor.quota.upload_mb, name, LABELS[name], model))
             self._said = Region("", "stack")
             with ui.element("div").classes("line"):
                 self._none = ui.button("Remove all of them", on_click=self._forget, color=None)
@@ -82,12 +74,6 @@ class InputsField:
         self._ids.pop(name, None)
         self._refused.pop(name, None)
         if problem is None and isinstance(stored, int):
-            try:
-                found = self._context.application.models.get(self._context.visitor, stored, INPUTS)
-                problem = misfit(found.findings.inputs if found.findings else (), self._inputs)
-            except KintuneError as error:
-                problem = str(error)
-        if problem is None and isinstance(stored, int):
             self._ids[name] = stored
         else:
             self._refused[name] = str(problem or "it was not sent").removeprefix(f"{name[:64]}: ")
@@ -111,8 +97,8 @@ class InputsField:
         self._wrong.set_visibility(bool(self._ids and self._refused))
 
 
-def sets_zone(most_mb: int, name: str, words: str) -> str:
-    """Where files are dropped or chosen; they are sent at once."""
+def sets_zone(most_mb: int, name: str, words: str, model: int) -> str:
+    """Where files are dropped or chosen; they are sent at once, and refused where the model does not take them."""
     field = tag(
         "input", type="file", accept=".npz", multiple=True, aria_label=f"{words}: files with a set of inputs each"
     )
@@ -121,7 +107,7 @@ def sets_zone(most_mb: int, name: str, words: str) -> str:
         field,
         tag("p", "", role="status"),
     ]
-    return tag("div", parts, class_="drop", data_most=most_mb << 20, data_sets=name)
+    return tag("div", parts, class_="drop", data_most=most_mb << 20, data_sets=name, data_model=model)
 
 
 def describe_sets(names: Sequence[str]) -> str:

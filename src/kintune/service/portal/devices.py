@@ -92,7 +92,7 @@ def _stages(context: PageContext, stored: _Stored) -> str:
     stages = context.live_state.stages(_SHOWN_S)
     seen = [stage if stage.job in jobs else stage._replace(job="") for stage in stages]
     since = min((stage.begin for stage in stages), default=now)
-    seconds, called = _SHOWN[0] if since >= now - _SHOWN[0][0] else _SHOWN[1]
+    seconds, called = _SHOWN[0] if now - _SHOWN[0][0] <= since < now else _SHOWN[1]
     chart = gantt(seen, now, seconds, named) or tag("p", "Nothing ran in the last five minutes.", class_="faint")
     return tag("section", tag("h2", f"The last {called}") + chart, class_="card")
 

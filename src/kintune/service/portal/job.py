@@ -127,6 +127,7 @@ class JobView:
 
     def _title(self, report: ProgressReport | None, fastest: FastestBaseline | None, flags: str = "") -> None:
         said, kind = outlook_of(fastest)
+        kind = "" if flags else kind
         if report is not None and kind:
             said = f"so far {said}"
         under = tag("p", text(said), class_=kind) if said else ""

@@ -65,7 +65,7 @@ class JobForm:
         self._conversions: dict[str, Callable[[Any], Any]] = {}
         with ui.element("section").classes("card stack"):
             with _row():
-                self._first()
+                self._first(model.id)
             with ui.element("details").props("id=more") as more:
                 with ui.element("summary"):
                     markup("More options", "inline")
@@ -74,7 +74,7 @@ class JobForm:
                 with _row("Precision and runtime"):
                     self._ways()
                 with _row("Comparison of outputs"):
-                    self._comparison()
+                    self._comparison(model.id)
                 with _row("The run"):
                     self._run()
         plain = JobRequest()
@@ -135,7 +135,7 @@ class JobForm:
         self._problem.show("")
         self._adapt()
 
-    def _first(self) -> None:
+    def _first(self, model: int) -> None:
         usual, application = self._usual, self._context.application
         hint = "Milliseconds, or a share of a runtime: onnxruntime*0.8. Empty: as fast as it gets"
         self._add("until", _text("until", usual.until), hint, _stripped)
@@ -148,7 +148,7 @@ class JobForm:
         self._fields["device"].set_visibility(len(devices) > 1)
         hint = "Of the outputs, as a share of their norm"
         self._add("max_error", _number("max_error", usual.max_error or DEFAULT_MAX_ERROR, 1e-3), hint)
-        self._calibration = InputsField(self._context, self._inputs, "calibrate", usual.calibrate, self._changed)
+        self._calibration = InputsField(self._context, model, "calibrate", usual.calibrate, self._changed)
         self._shapes: dict[str, ui.input] = {}
         for each in self._inputs:
             if None not in each.shape:
@@ -181,11 +181,11 @@ class JobForm:
         box = ui.checkbox(LABELS["keep_denormals"], value=usual.keep_denormals)
         self._add("keep_denormals", box.tooltip("Numbers below 1.2e-38 are not flushed to zero, which is slower"))
 
-    def _comparison(self) -> None:
+    def _comparison(self, model: int) -> None:
         usual, hint = self._usual, "How far outputs may be from those of the model"
         for name in ("rtol", "atol"):
             self._add(name, _number(name, getattr(usual, name), 1e-3), hint, partial(_or_default, name))
-        self._compared = InputsField(self._context, self._inputs, "inputs", usual.inputs, self._changed)
+        self._compared = InputsField(self._context, model, "inputs", usual.inputs, self._changed)
         self._compared.set_visibility(bool(self._inputs))
 
     def _run(self) -> None:

@@ -162,14 +162,13 @@ def describe_error(report: RunReport) -> tuple[str, str]:
     """How far its outputs are from the model's, in words, and "bad" or "warn" unless that is as it should be."""
     error = report.max_rel_error if report.max_rel_error is not None else report.max_abs_error
     if error is None:
-        reasons = f": {'; '.join(report.not_compared)}" if report.not_compared else ""
-        return f"its outputs were not compared{reasons}", "bad" if report.within_tolerance is False else "warn"
+        return "its outputs were not compared", "bad" if report.within_tolerance is False else "warn"
     kind = "relative error" if report.max_rel_error is not None else "error"
     size = "no error at all" if error == 0 else f"largest {kind} {_short(error)}"
     if report.within_tolerance is False:
         return f"{size}, NOT within the tolerance", "bad"
     if report.not_compared:
-        return f"{size} of what was compared; not compared: {'; '.join(report.not_compared)}", "warn"
+        return f"{size} in what could be compared", "warn"
     if report.norm_error is not None and report.narrow:
         return f"{size} of a single value; what counts is the error of the outputs as a whole", ""
     return f"{size}, within the tolerance", ""
