@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -91,9 +91,7 @@ class JobForm:
         Raises:
             InputError: one of them cannot be read.
         """
-        for field in [*self._fields.values(), *self._shapes.values()]:
-            if isinstance(field, ValidationElement) and field.visible and not field.validate():
-                raise _FieldError(field)
+        _validate(self._fields.values())
         wanted = {name: self._conversions[name](field.value) for name, field in self._fields.items()}
         if wanted["precision"] == "fp32" and not wanted["weights"]:
             del wanted["max_error"]
@@ -104,8 +102,9 @@ class JobForm:
             )
         if sets and wanted["weights"]:
             raise InputError("weights: calibration inputs quantise the model as well; leave one of the two out")
-        given = {name: field.value or "" for name, field in self._shapes.items() if name not in wanted["constants"]}
-        shapes = {name: read_shape(name, said) for name, said in given.items()}
+        given = {name: field for name, field in self._shapes.items() if name not in wanted["constants"]}
+        _validate(given.values())
+        shapes = {name: read_shape(name, field.value) for name, field in given.items()}
         return JobRequest(**wanted, shapes=shapes, calibrate=sets, inputs=self._compared.chosen())
 
     def say(self, error: Exception) -> None:
@@ -137,14 +136,15 @@ class JobForm:
 
     def _first(self, model: int) -> None:
         usual, application = self._usual, self._context.application
+        self._lacks = {device: application.lacks(device) for device in application.devices}
         hint = "Milliseconds, or a share of a runtime: onnxruntime*0.8. Empty: as fast as it gets"
         self._add("until", _text("until", usual.until), hint, _stripped)
         self._add("minutes", _number("minutes", usual.minutes), "It ends earlier once nothing more is gained")
         self._precision = ui.select(_PRECISIONS, label=LABELS["precision"], value=usual.precision)
         self._add("precision", self._precision)
-        devices = application.devices
+        devices = list(self._lacks)
         chosen = usual.device if usual.device in devices else devices[0]
-        self._add("device", ui.select(list(devices), label=LABELS["device"], value=chosen))
+        self._add("device", ui.select(devices, label=LABELS["device"], value=chosen))
         self._fields["device"].set_visibility(len(devices) > 1)
         hint = "Of the outputs, as a share of their norm"
         self._add("max_error", _number("max_error", usual.max_error or DEFAULT_MAX_ERROR, 1e-3), hint)
@@ -202,7 +202,7 @@ class JobForm:
     def _adapt(self) -> None:
         """Shows the fields that matter, and the precisions that the device has."""
         precision, weights = self._precision, self._fields["weights"]
-        lacks = self._context.application.lacks(str(self._fields["device"].value))
+        lacks = self._lacks[str(self._fields["device"].value)]
         offered = {name: words for name, words in _PRECISIONS.items() if name not in lacks}
         if list(offered) != list(precision.options):
             precision.set_options(offered, value=precision.value if precision.value in offered else "fp32")
@@ -216,6 +216,17 @@ _FOLDED = (
     "trials", "priority", "seed", "webhook", "share",
 )  # fmt: skip
 """The fields of a request that are folded away."""
+
+
+def _validate(fields: Iterable[ValueElement[Any]]) -> None:
+    """Checks what is in these fields.
+
+    Raises:
+        InputError: one cannot be read.
+    """
+    for field in fields:
+        if isinstance(field, ValidationElement) and field.visible and not field.validate():
+            raise _FieldError(field)
 
 
 @contextmanager
