@@ -254,7 +254,11 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _check_until(until: str) -> None:
-    target = parse_target(until)
+    try:
+        target = parse_target(until)
+    except InputError as error:
+        why = str(error).partition("; ")[0]
+        raise InputError(f"{why}; write milliseconds (8) or a share of another runtime's (onnxruntime*0.8)") from error
     if target.needs_baselines and target.baseline not in (FASTEST, *TIMED_BESIDE):
         raise InputError(f"until {until[:64]!r}: a service compares with {', '.join(TIMED_BESIDE)} alone")
 

@@ -36,7 +36,7 @@ def test_a_model_is_quantised_with_files_that_are_handed_in(
     np.savez(tmp_path / "wrong.npz", pixels=np.zeros(3, np.float32))
     chromium.get(f"{service.url}/new")
     hand_in(chromium, tmp_path / "small.onnx")
-    wait_for(chromium, "Conv x3")
+    wait_for(chromium, "9 operators of 6 kinds")
     choose(chromium, "Precision", "int8 where it is faster")
     wait_for(chromium, "One file for each set of inputs")
     click(chromium, "Make it fast")

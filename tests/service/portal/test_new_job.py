@@ -107,7 +107,7 @@ def test_the_same_again_is_answered_at_once(service: Serving, chromium: webdrive
     field = chromium.find_element(By.CSS_SELECTOR, "input[aria-label='Target latency']")
     field.send_keys("much")
     click(chromium, "Make it fast")
-    wait_for(chromium, "Target latency: 'much' cannot be read")
+    wait_for(chromium, "Target latency: 'much': there is no baseline")
     field.send_keys(Keys.CONTROL, "a")
     field.send_keys("1000")
     click(chromium, "Make it fast")

@@ -68,7 +68,7 @@ class JobForm:
                 self._first(model.id)
             with ui.element("details").props("id=more") as more:
                 with ui.element("summary"):
-                    markup("More options", "inline")
+                    markup("More options", "within")
                 with _row("Inputs", shown=bool(self._inputs)):
                     self._fixed_inputs()
                 with _row("Precision and runtime"):
@@ -125,7 +125,8 @@ class JobForm:
         """Takes in the field of the request that has this name; what is written there is checked at once."""
         self._fields[name], self._conversions[name] = field, convert
         if isinstance(field, ValidationElement):
-            field.validation = lambda said: problem_of(name, said, convert)
+            if not isinstance(field, ui.select):
+                field.validation = lambda said: problem_of(name, said, convert)
             field.props("outlined stack-label").props["hint"] = hint
         field.on_value_change(self._changed)
 

@@ -69,16 +69,16 @@ def _variables(colours: Mapping[str, str], screen: int) -> str:
 
 
 _PARTS = """
-body { font: 15px/1.5 system-ui, sans-serif; background: var(--ground); color: var(--text);
-  overflow-wrap: anywhere; }
+body { font: 15px/1.5 system-ui, sans-serif; background: var(--ground); color: var(--text); }
+p, li, dd, h1, .h1, h2, code, label { overflow-wrap: anywhere; }
 .q-layout, .q-page-container { background: var(--ground); }
 .nicegui-content { padding: 0; align-items: stretch; }
 .page { width: 100%; max-width: 1180px; margin: 0 auto; padding: 20px 16px 48px; display: flex; flex-direction: column;
   gap: 16px; }
-.page > *, .stack > * { max-width: 100%; } .inline, .inline > div { display: inline; }
+.page > *, .stack > * { max-width: 100%; } .within, .within > div { display: inline; }
 .stack { display: flex; flex-direction: column; gap: 12px; width: 100%; min-width: 0; align-items: stretch; }
 .stack.tight { gap: 8px; }
-h1, .h1 { font-size: 1.6rem; line-height: 1.25; font-weight: 650; margin: 0; overflow-wrap: anywhere; }
+h1, .h1 { font-size: 1.6rem; line-height: 1.25; font-weight: 650; margin: 0; }
 h2 { font-size: 1.1rem; line-height: 1.3; font-weight: 650; margin: 0 0 8px; }
 h3 { font-size: 1rem; line-height: 1.3; font-weight: 600; margin: 8px 0 4px; }
 p { margin: 0; } ul { margin: 0; padding-left: 20px; list-style: disc; }
@@ -232,7 +232,8 @@ body.body--dark .q-menu, body.body--dark .q-dialog .q-card { background: var(--s
   .facts dd { margin-bottom: 8px; } .bar { padding: 6px 12px; }
   .bar nav { order: 3; flex-basis: 100%; margin-left: -8px; } .lanes { grid-template-columns: 1fr; gap: 2px; }
   .lane + .lane-name { margin-top: 6px; }
-  .every { padding: 0; } .actions .button { padding: 4px 10px; } .actions .button:disabled { display: none; }
+  .every { padding: 0; } .actions .button { padding: 2px 10px; font-size: .87rem; }
+  .actions .button:disabled { display: none; }
   .submit { padding: 10px 12px; } .ticks span:nth-child(even):not(:last-child) { visibility: hidden; }
 }
 @media (prefers-reduced-motion: reduce) { * { transition: none !important; animation: none !important; } }
