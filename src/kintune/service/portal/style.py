@@ -80,7 +80,7 @@ p, li, dd, h1, .h1, h2, code, label { overflow-wrap: anywhere; }
 .stack.tight { gap: 8px; }
 h1, .h1 { font-size: 1.6rem; line-height: 1.25; font-weight: 650; margin: 0; }
 h2 { font-size: 1.1rem; line-height: 1.3; font-weight: 650; margin: 0 0 8px; }
-h3 { font-size: 1rem; line-height: 1.3; font-weight: 600; margin: 8px 0 4px; }
+h3 { font-size: 1rem; line-height: 1.3; font-weight: 600; margin: 16px 0 4px; }
 p { margin: 0; } ul { margin: 0; padding-left: 20px; list-style: disc; }
 a { color: var(--accent); text-decoration: underline; text-underline-offset: 2px; }
 a:hover { text-decoration-thickness: 2px; }
