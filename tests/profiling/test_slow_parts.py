@@ -70,7 +70,16 @@ def test_calls_of_a_group_go_together_and_onnxruntimes_own_stay() -> None:
 def test_the_whole_network_where_no_part_explains_it() -> None:
     calls = [call(at, "Relu", 40e3) for at in range(16)]
     (part,) = found(profiled(*calls, theirs=dict.fromkeys(range(16), 15000.0)))
-    assert part == SlowPart(("*",), "the whole network", 640e3, 240e3)
+    assert part == SlowPart(("*",), "the whole network (n0: 40 ms)", 640e3, 240e3)
+
+
+def test_parts_that_explain_little_are_not_taken_for_the_cause() -> None:
+    """Calls that the compiler has inserted, or of which no node is known, stand beside nothing in onnxruntime."""
+    calls = (call(0, "Mul", 640e3), call(1, "Cast", 650e3, inserted=True), call(2, "Cast", 610e3, nodes=()))
+    (part,) = found(profiled(*calls, theirs={0: 32e3}))
+    assert part.nodes == ("*",)
+    (part,) = found(profiled(*calls[:1], theirs={0: 32e3}))
+    assert part.nodes == ("Mul 'n0'",)
 
 
 @pytest.mark.parametrize("theirs", [{0: 400e3}, {0: 620e3}])

@@ -15,6 +15,7 @@ from kintune.core.model import ModelRef
 from kintune.core.profile import IN_ONNXRUNTIME, ComparedGroup, Profile, ProfiledCall
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import SlowPart, ValidationResult
+from kintune.core.uncertainty import describe_ms
 from kintune.errors import EngineError, KintuneError
 from kintune.models.graph_file import open_graph
 from kintune.models.onnx_nodes import describe_node, nodes
@@ -31,6 +32,7 @@ _SUSPECT_MS = 5.0
 _LONG_MS = 20.0  # a run that is judged by its arithmetic
 _SLOW_GFLOPS = 1.5  # of each thread: what loops reach that use no vectors
 _SLOW_GBYTES = 1.0  # a second, of each thread
+_EXPLAINED = 0.5  # of what a network takes too long: the least that its parts explain where these alone are slow
 _SHARE = 0.2  # of the run that a part takes too long
 _PRODUCTS = ("Conv", "MatMul", "Gemm", "Einsum", "conv", "mm", "matmul", "linear")
 _FEW, _ONE_BY_ONE_MS = 3, 1000.0
@@ -71,7 +73,7 @@ def find_slow_parts(
     """Return the slow parts of an executable, the slowest first; none where its single run is in proportion.
 
     Where onnxruntime runs the model, a part is slow that takes more than twice as long as there, and a fifth of the run
-    too long.  The whole network is a part, of node "*", where it takes twice as long and no part of it explains that.
+    too long.  The whole network is a part, of node "*", where it takes twice as long and its parts do not explain that.
     """
     if not is_out_of_proportion(once_ms, item.flops, conditions.threads):
         return ()
@@ -106,8 +108,12 @@ def _slow(profile: Profile, names: Mapping[tuple[str, str], str]) -> list[SlowPa
     ]
     slow = [part for part in slow if part.nodes]
     theirs_ms = profile.onnxruntime.run_ms
-    if not slow and profile.run_ms > _TWICE * theirs_ms and profile.run_ms - theirs_ms > _SUSPECT_MS:
-        return [SlowPart(("*",), "the whole network", profile.run_ms * 1e3, theirs_ms * 1e3)]
+    lost_ms = profile.run_ms - theirs_ms
+    explained_ms = sum(part.us - (part.onnxruntime_us or 0.0) for part in slow) / 1e3
+    if profile.run_ms > _TWICE * theirs_ms and lost_ms > _SUSPECT_MS and explained_ms < _EXPLAINED * lost_ms:
+        slowest = max(profile.calls, key=lambda call: call.us)
+        title = f"the whole network ({slowest.title}: {describe_ms(slowest.us / 1e3)})"
+        return [SlowPart(("*",), title, profile.run_ms * 1e3, theirs_ms * 1e3)]
     said = {node for part in slow for node in part.nodes}
     naive = [_part(call, None, names) for call in profile.calls if _is_naive(call, profile)]
     return slow + [part for part in naive if not said.intersection(part.nodes)]
