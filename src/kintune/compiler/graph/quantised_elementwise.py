@@ -3,8 +3,9 @@
 `CombineDequantised`: a sum or product of tensors of which some are dequantised becomes one function that reads their
 bytes.  Otherwise fusion would dequantise in the kernel that computes the bytes, and store fp32.
 
-`ScalesAsTensors`: scales and zero points become tensors of one element instead of numbers in a kernel's code.  A
-network has as many of them as layers, but far fewer distinct kernels.
+`ScalesAsTensors`: scales and zero points become tensors of one element instead of numbers in a kernel's code.  So do
+the numbers by which computed scales, and terms of integer sums, are multiplied.  A network has as many of them as
+layers, but far fewer distinct kernels.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class _ScalesAsTensors(PyExprMutator):  # type: ignore[misc]
         value, name = binding.value, operator_of(binding.value)
         if name in ("relax.quantize", "relax.dequantize") and int(value.ty.ndim) > 0:
             value = self._with_tensors(value)
-        elif name == "relax.multiply" and int(value.ty.ndim) > 0 and self._is_quantised_next(binding.var):
+        elif name == "relax.multiply" and self._scales(binding.var):
             value = relax.Call(value.op, [self._factor(argument) for argument in value.args], value.attrs)
         super().visit_var_binding_(relax.VarBinding(binding.var, value))
 
@@ -135,10 +136,18 @@ class _ScalesAsTensors(PyExprMutator):  # type: ignore[misc]
 
     def _factor(self, argument: relax.Expr) -> relax.Expr:
         number = self._bindings.number(argument)
-        if number is None or int(argument.ty.ndim) or str(argument.ty.dtype) != "float32":
+        dtype = str(argument.ty.dtype)
+        if number is None or int(argument.ty.ndim) or dtype not in ("float32", "int32"):
             return argument
-        return _one(number, "float32")
+        return _one(number, dtype)
 
-    def _is_quantised_next(self, variable: relax.Var) -> bool:
-        readers = [None if each is None else self._bindings.value(each) for each in self._bindings.readers(variable)]
-        return bool(readers) and all(operator_of(reader) == "relax.quantize" for reader in readers)
+    def _scales(self, variable: relax.Var) -> bool:
+        """Whether a product is of sums that are quantised next, a term of integer sums, or the scale of a tensor."""
+        found = self._bindings.readers(variable)
+        readers = [self._bindings.value(each) for each in found if each is not None]
+        if not readers or len(readers) < len(found):
+            return False
+        if not int(variable.ty.ndim):
+            return all(operator_of(reader) == "relax.multiply" and int(reader.ty.ndim) for reader in readers)
+        next_ = "relax.subtract" if str(variable.ty.dtype) == "int32" else "relax.quantize"
+        return all(operator_of(reader) == next_ for reader in readers)
