@@ -172,9 +172,9 @@ class _Calls:
         return self._anchor(operand) is not None
 
     def _sums_bytes(self, operand: relax.Expr) -> bool:
-        """Whether a tensor is computed, element by element, from sums of products of bytes."""
+        """Whether a tensor is computed, element by element, from sums of products of bytes, and could be fused with."""
         anchor = self._anchor(operand)
-        return anchor is not None and sums_bytes(anchor)
+        return anchor is not None and int(anchor.attrs.get(_PATTERN, _OPAQUE)) < _OPAQUE and sums_bytes(anchor)
 
     def _anchor(self, operand: relax.Expr) -> Any:
         """The kernel that reduces, or is opaque, from which a tensor is computed along first operands; or None."""

@@ -147,7 +147,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         point = data.value if isinstance(data.value, int) else None
         product = ByteProduct(True, pair[0], pair[1], (top, left, bottom, right), point)  # type: ignore[arg-type]
         around = [] if isinstance(data.value, int) else [data.value]
-        if stored.shape[-1] == 1 and (stored == 1).all():
+        if _sums_alone(stored):
             return self._window_sums(data.bytes, around, stored.shape[:2], product)
 
         def convolved(x: te.Tensor, *others: te.Tensor) -> te.Tensor:
@@ -159,10 +159,10 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         self, data: relax.Expr, around: list[relax.Expr], taps: tuple[int, ...], product: ByteProduct
     ) -> relax.Expr:
         """The sums of the bytes in each window of a convolution: of their channels first, then of places."""
-        channels = self.builder_.emit(relax.op.sum(relax.op.astype(data, _SUMS), -1, keepdims=True))
+        depth = (static_shape(data) or ())[-1]
+        channels = self.builder_.emit(self._sum_of_rows(data, np.ones((depth, 1), np.int8)))
         if math.prod(taps) == math.prod(product.strides) == 1 and not any(product.pads):
             return channels
-        depth = (static_shape(data) or ())[-1]
 
         def summed(x: te.Tensor, *others: te.Tensor) -> te.Tensor:
             point = others[0][0].astype(_SUMS) if others else tirx.const(product.point, _SUMS)
@@ -180,7 +180,15 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         if weights is None:
             return self._matmul_of_computed(data, self._data(call.args[1]))
         stored = _as_bytes(weights) if weights.ndim == 2 else None
-        return None if stored is None else self._call(_multiplied, [data.bytes], stored, "matmul")
+        if stored is None:
+            return None
+        if _sums_alone(stored):
+            return self._sum_of_rows(data.bytes, stored)
+        return self._call(_multiplied, [data.bytes], stored, "matmul")
+
+    def _sum_of_rows(self, data: relax.Expr, ones: Numbers) -> relax.Expr:
+        """The sums of rows of bytes, as a product: a kernel of its own, since it is a term of another product."""
+        return self._call(_multiplied, [data], ones, "sum", _ALONE)
 
     def _matmul_of_computed(self, data: _Data, weights: _Data | None) -> relax.Expr | None:
         """The product with computed matrices of signed bytes: one, or one for each of the data's."""
@@ -193,10 +201,17 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         operands, name = [data.bytes, weights.bytes], "matmul"
         return self.builder_.call_te(_multiplied, *operands, primfunc_name_hint=name, primfunc_attrs=attributes)
 
-    def _call(self, compute: Any, operands: Sequence[relax.Expr], weights: Numbers, name: str) -> relax.Expr:
+    def _call(
+        self, compute: Any, operands: Sequence[relax.Expr], weights: Numbers, name: str, pattern: int = _WITH_EPILOGUE
+    ) -> relax.Expr:
         constant = relax.const(np.ascontiguousarray(weights), weights.dtype.name)
-        attributes = {"op_pattern": _WITH_EPILOGUE}
+        attributes = {"op_pattern": pattern}
         return self.builder_.call_te(compute, *operands, constant, primfunc_name_hint=name, primfunc_attrs=attributes)
+
+
+def _sums_alone(weights: Numbers) -> bool:
+    """Whether the only filter, or column, of the weights is of ones."""
+    return weights.shape[-1] == 1 and bool((weights == 1).all())
 
 
 def _is_unsigned(data: _Data) -> bool:

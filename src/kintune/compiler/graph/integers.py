@@ -176,7 +176,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
         sums = self._emit(relax.op.matmul(wide, constant, out_dtype="int32"))
 
         def under() -> relax.Expr:
-            return self._emit(relax.op.sum(wide, -1, keepdims=True))
+            return self._emit(relax.op.matmul(wide, _ones(len(integers)), out_dtype="int32"))
 
         return _Sums(sums, self._terms(point, weights, stored, under, rank - 1, rank), rank - 1, rank)
 
@@ -208,7 +208,7 @@ class _UseIntegers(PyExprMutator):  # type: ignore[misc]
                 totals = self._emit(relax.op.subtract(totals, taken))
             result = self._emit(relax.op.subtract(result, self._emit(relax.op.multiply(totals, point))))
         if moved is not None:
-            under = self._emit(relax.op.sum(wide, -1, keepdims=True))
+            under = self._emit(relax.op.matmul(wide, _ones(depth), out_dtype="int32"))
             result = self._emit(relax.op.subtract(result, self._emit(relax.op.multiply(under, moved))))
         return result
 
@@ -464,6 +464,11 @@ def _differs_along(point: int | relax.Expr, axis: int) -> bool:
     shape = () if isinstance(point, int) else static_shape(point)
     other = -3 - axis
     return shape is not None and (not shape or (axis == -1 and len(shape) == 1) or shape[other:][:1] == (1,))
+
+
+def _ones(depth: int) -> relax.Expr:
+    """A matrix of one column, the product with which sums rows."""
+    return relax.const(np.ones((depth, 1), np.int32), "int32")
 
 
 def _is_scalar(expression: relax.Expr) -> bool:
