@@ -130,13 +130,21 @@ class _Calls:
         own = _weight(function)
         if pattern > _REDUCTION:
             return _Chain(own)
-        before = [self._chains.get(operand) for operand in self._operands(variable)]
+        before = [
+            None if self._only_reduces(operand) else self._chains.get(operand) for operand in self._operands(variable)
+        ]
         loads = _loads_of(function)
         sizes = [count * (chain.size if chain is not None else 1) for chain, count in zip(before, loads, strict=False)]
         depth = own + max((chain.depth for chain in before if chain is not None), default=0)
         if any(chain is not None for chain in before) and (depth > _DEEPEST or sum(sizes) > _LARGEST):
             return _Chain(own, ends=True)
         return _Chain(depth, max(sum(sizes), 1))
+
+    def _only_reduces(self, operand: relax.Expr) -> bool:
+        """Whether an operand is the result of a reduction, with which nothing that follows is fused."""
+        function = self._function(operand)
+        attributes = {} if function is None else function.attrs or {}
+        return attributes.get(_PATTERN) == _REDUCTION and NORM not in attributes
 
     def _function(self, variable: relax.Expr) -> Any:
         value = self._values.get(variable) if isinstance(variable, relax.Var) else None
