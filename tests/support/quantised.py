@@ -38,10 +38,10 @@ class Layer(msgspec.Struct, frozen=True):
     """A convolution of `[1, channels, height, width]`, or, without a kernel, a product of `[height, width, channels]`.
     A kernel of one extent convolves `[1, channels, height]`.
 
-    `form` is "qdq", "qlinear", "integer" or "dynamic".  `points` are the zero points of data and result, `weight_point`
-    that of the weights; with `spread` it differs by filter, where onnxruntime takes that.  With `given`, zero points
-    are inputs of the network.  `after` is a word out of "", "relu", "residual", "hard" and "gate", which multiplies a
-    larger constant by the result.
+    `form` is "qdq", "qlinear", "integer", "dynamic" or "dynamic_qdq".  `points` are the zero points of data and result,
+    `weight_point` that of the weights; with `spread` it differs by filter, where onnxruntime takes that.  With `given`,
+    zero points are inputs of the network.  `after` is a word out of "", "relu", "residual", "hard" and "gate", which
+    multiplies a larger constant by the result.
     """
 
     form: str = "qdq"
@@ -163,7 +163,7 @@ class _Writer:
             self._weights,
         )
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
-        step = {"qdq": out_step, "qlinear": 1.0, "integer": 0.0, "dynamic": 0.01}[layer.form]
+        step = {"qdq": out_step, "qlinear": 1.0, "integer": 0.0}.get(layer.form, 0.01)
         return Written(path, {"x": x, **self._feeds}, step)
 
     def _image(self) -> tuple[int, ...]:
@@ -265,6 +265,14 @@ class _Writer:
         if layer.kernel is None:
             return self._node("MatMulInteger", *operands), TensorProto.INT32
         return self._node("ConvInteger", *operands, **self._attributes()), TensorProto.INT32
+
+    def _dynamic_qdq(self, in_step: float, out_step: float) -> tuple[str, int]:
+        x = self._node("DynamicQuantizeLinear", "x", outputs=3)
+        x = self._node("DequantizeLinear", x, f"{x[:-1]}1", f"{x[:-1]}2")
+        weights, scales, points, axis = self._filters()
+        w = self._node("DequantizeLinear", weights, scales, points, axis=axis)
+        y = self._node("MatMul", x, w) if self._layer.kernel is None else self._node("Conv", x, w, **self._attributes())
+        return y, TensorProto.FLOAT
 
     def _dynamic(self, in_step: float, out_step: float) -> tuple[str, int]:
         weights, scales, points, _ = self._filters()
