@@ -50,6 +50,27 @@ def test_the_median_is_said_with_its_spread(kintune: Kintune, timed: Timed) -> N
     assert timed.asked == [((), {"repeats": 3, "warmups": 0, "threads": 0, "streams": 1})]
 
 
+@pytest.mark.parametrize(
+    ("second", "median", "uncertain"), [([15.0, 15.1, 15.2], "15.1 ms", False), ([9.0, 15.0, 30.0], "12.0 ms", True)]
+)
+def test_restless_runs_are_timed_once_more_and_then_said(
+    kintune: Kintune,
+    timed: Timed,
+    monkeypatch: pytest.MonkeyPatch,
+    second: list[float],
+    median: str,
+    *,
+    uncertain: bool,
+) -> None:
+    found = iter([Evaluation.of([8.0, 12.0, 19.0]), Evaluation.of(second)])
+    monkeypatch.setattr(timed, "evaluate", lambda *_, **__: next(found))
+    said = kintune("evaluate", "m.kt", "--json", "-")
+    assert f"resnet18: {median} (median of 3 runs)" in said.err
+    assert ("Uncertain: 8 of 10 runs took 8.80 ms to 17.6 ms" in said.err) == uncertain
+    assert len(json.loads(said.out)["uncertain"]) == uncertain
+    assert next(found, None) is None
+
+
 def test_who_measures_on_the_cores_meanwhile_is_named(
     kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
