@@ -13,6 +13,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,12 +68,11 @@ def measured(layer: Layer, folder: Path, rounds: int, threads: int) -> str:
         float(np.abs(ours - theirs).max())
         for ours, theirs in zip(opened.run(fed).values(), session.run(None, fed), strict=True)
     )
+    pair: tuple[Callable[[], object], ...] = (lambda: opened.run(fed), lambda: session.run(None, fed))
     times = []
     for number in range(rounds):
-        pair = [lambda: opened.run(fed), lambda: session.run(None, fed)]
-        order = (0, 1) if number % 2 else (1, 0)
         took = [0.0, 0.0]
-        for at in order:
+        for at in (0, 1) if number % 2 else (1, 0):
             begun = time.perf_counter()
             pair[at]()
             took[at] = time.perf_counter() - begun
