@@ -24,7 +24,7 @@ from tests.support.portal_pages import portal_pages
 _PICTURES = Path(__file__).parents[2] / "docs/pictures"
 _SCREEN = 1280  # pixels
 _WIDTH = 1000  # of a picture, in pixels
-_HEIGHTS = {"jobs": 760, "job": 1760, "new-job": 900, "compare": 1500, "devices": 1040}
+_HEIGHTS = {"jobs": 760, "job": 1760, "new-job": 720, "compare": 1500, "devices": 1040}
 """The most of each page that is shown, in pixels of the screen."""
 _NETWORKS = ("zoo:mobilenet_v1_0.5?image=64", "zoo:mobilenet_v2_0.5?image=64")
 _TUNED_S = 50.0

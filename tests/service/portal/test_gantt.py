@@ -53,6 +53,6 @@ def test_the_legend_has_what_is_shown() -> None:
 def test_jobs_of_a_day_are_drawn_by_how_they_ended() -> None:
     jobs = [stage("done", 0.0, 43_200.0, GPU), stage("failed", 43_200.0, 50_000.0, GPU)]
     drawn = gantt(jobs, 86_400.0, 86_400.0, lambda job: "net", JOBS)
-    assert "left:50.00%" in drawn
+    assert "left:min(50.00%,100% - 4px)" in drawn
     assert "net: failed" in drawn
     assert [each for each in ("24 h", "18 h", "12 h", "6 h", "now") if f"<span>{each}</span>" not in drawn] == []

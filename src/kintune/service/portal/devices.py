@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
+from msgspec.structs import replace
 
+from kintune.hardware.gpu_target import GPU
 from kintune.scheduler.resources import Placement
 from kintune.service.access import Visitor
 from kintune.service.job_listing import ListedJob
@@ -18,6 +21,7 @@ from kintune.service.portal.job_words import describe_request
 from kintune.service.portal.markup import Column, chip, link, notice, table, tag, text
 from kintune.service.web.live_state import LiveStage
 from kintune.terminal.formatting import counted, duration
+from kintune.tuning.front.placement import DEVICE
 
 __all__ = ["devices_page", "resources_page", "router", "tallied"]
 
@@ -26,6 +30,7 @@ router = APIRouter(include_in_schema=False)
 _SHOWN = ((60.0, "minute"), (300.0, "five minutes"))
 _SHOWN_S = 300.0
 _DAY_S = 86400.0
+_DAY = ((3600.0, "hour"), (6 * 3600.0, "six hours"), (_DAY_S, "day"))
 _MOST_WAITING = 30
 _HEALTH = (
     Column("host or device", "name", label=""),
@@ -91,8 +96,8 @@ def _stages(context: PageContext, stored: _Stored) -> str:
 
     stages = context.live_state.stages(_SHOWN_S)
     seen = [stage if stage.job in jobs else stage._replace(job="") for stage in stages]
-    since = min((stage.begin for stage in stages), default=now)
-    seconds, called = _SHOWN[0] if now - _SHOWN[0][0] <= since < now else _SHOWN[1]
+    since = min((stage.begin for stage in stages), default=0.0)
+    seconds, called = _span(_SHOWN, since, now)
     chart = gantt(seen, now, seconds, named) or tag("p", "Nothing ran in the last five minutes.", class_="faint")
     return tag("section", tag("h2", f"The last {called}") + chart, class_="card")
 
@@ -102,6 +107,8 @@ def _health(context: PageContext) -> str:
     if not standings:
         return notice(f"No job runs: {context.live_state.unready or 'no host or device is there'}.", "bad")
     use, tallies = context.live_state.use(_SHOWN_S), context.live_state.tallies(_SHOWN_S)
+    own = context.application.settings.device_name
+    standings = tuple(replace(each, what=own) if each.what in (DEVICE, GPU) else each for each in standings)
     rows = (_standing(each, use.get(each.id, 0.0), tallies.get(each.id), now) for each in standings)
     said = tag("p", "Busy and measured: in the last five minutes.", class_="faint small")
     return tag("section", tag("h2", "Health") + table("Hosts and devices", _HEALTH, rows) + said, class_="card")
@@ -137,9 +144,15 @@ def _day(context: PageContext, stored: _Stored) -> str:
         where = Placement(None, 0, 0, job.wanted.device)
         kind = job.state.value if job.state.over else "under way"
         stages.append(LiveStage(job.id if job.id in mine else "", "", kind, where, job.started or now, job.ended))
-    chart = gantt(stages, now, _DAY_S, lambda job: mine.get(job, "another user's job"), JOBS)
+    seconds, called = _span(_DAY, min((stage.begin for stage in stages), default=0.0), now)
+    chart = gantt(stages, now, seconds, lambda job: mine.get(job, "another user's job"), JOBS)
     chart = chart or tag("p", "No job ran.", class_="faint")
-    return tag("section", [tag("h2", "The last day"), chart], class_="card")
+    return tag("section", [tag("h2", f"The last {called}"), chart], class_="card")
+
+
+def _span(spans: Sequence[tuple[float, str]], since: float, now: float) -> tuple[float, str]:
+    """The shortest of these spans, in seconds and in words, that has all that was since then; else the longest."""
+    return next((span for span in spans if now - span[0] <= since), spans[-1])
 
 
 def _waiting(context: PageContext, stored: _Stored) -> str:

@@ -52,7 +52,7 @@ JOBS = {
 _OTHER = "other"
 _LANE = 22  # pixels
 _MOST_LANES = 8
-_STEPS_S = (15.0, 60.0, 6 * 3600.0)  # between the marks of time
+_STEPS_S = (15.0, 60.0, 900.0, 5400.0, 6 * 3600.0)  # between the marks of time
 _FINEST = 0.002  # of the width, below which bars of one kind that follow one another become one
 
 
@@ -132,7 +132,7 @@ def _bar(bar: Bar, lane: int, seconds: float, named: Callable[[str], str], kinds
     many = f", {bar.stages} stages" if bar.stages > 1 else ""
     return tag(
         "i",
-        style=f"left:{100 * bar.begin:.2f}%;width:{100 * (bar.end - bar.begin):.2f}%;top:{_LANE * lane + 4}px;"
+        style=f"left:min({100 * bar.begin:.2f}%,100% - 4px);width:{100 * (bar.end - bar.begin):.2f}%;top:{_LANE * lane + 4}px;"
         f"background:{kinds[bar.kind].colour}",
         title=f"{named(bar.job)}: {kinds[bar.kind].words}, {took}{many}",
     )
