@@ -132,7 +132,7 @@ def _bar(bar: Bar, lane: int, seconds: float, named: Callable[[str], str], kinds
     many = f", {bar.stages} stages" if bar.stages > 1 else ""
     return tag(
         "i",
-        style=f"left:min({100 * bar.begin:.2f}%,100% - 4px);width:{100 * (bar.end - bar.begin):.2f}%;top:{_LANE * lane + 4}px;"
-        f"background:{kinds[bar.kind].colour}",
+        style=f"left:min({100 * bar.begin:.2f}%,100% - 4px);width:{100 * (bar.end - bar.begin):.2f}%;"
+        f"top:{_LANE * lane + 4}px;background:{kinds[bar.kind].colour}",
         title=f"{named(bar.job)}: {kinds[bar.kind].words}, {took}{many}",
     )
