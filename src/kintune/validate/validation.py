@@ -258,7 +258,7 @@ def _bound(conditions: ValidationContext, item: ValidationItem, difference: Diff
 
 def _basis(difference: Difference) -> str:
     """Explains in one line what was allowed beyond the tolerances; empty when nothing was."""
-    if difference.noise is None or difference.disagreement:
+    if difference.noise is None or difference.verdict is not Verdict.RIGHT or difference.doubtful:
         return ""
     return (
         f"nearer than {NOISE_FACTOR:g} times what rounding alone does to this model: a few units in the last place of"

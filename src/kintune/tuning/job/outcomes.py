@@ -99,10 +99,11 @@ MEASURING = frozenset({StageName.PROFILE, StageName.CONFIRM})
 
 
 def rounding_note(proof: ValidationResult) -> str:
-    """Return the note on outputs that are accepted only because of rounding."""
+    """Return the note on outputs that are accepted only because of rounding, or that it keeps from being compared."""
     alone = f"; {len(proof.alone)} subgraphs agree by themselves" if proof.alone else ""
     if len(proof.alone) == 1:
         alone = "; 1 subgraph agrees by itself"
     left = f", {len(proof.not_alone)} not compared by {'itself' if len(proof.not_alone) == 1 else 'themselves'}"
     left = left if proof.not_alone else ""
-    return f"the outputs are {proof.basis}{alone}{left}"
+    judged = f"the outputs are {proof.basis}" if proof.basis else "rounding keeps outputs from being compared"
+    return f"{judged}{alone}{left}"

@@ -357,7 +357,8 @@ class JobState:
         else:
             self.checked_proof = proof
             self._attempted("")
-            if proof.basis and not self.is_checking and not self.spec.options.is_proven:  # else `_fold_proof` adds it
+            told = proof.basis or proof.doubtful
+            if told and not self.is_checking and not self.spec.options.is_proven:  # else `_fold_proof` adds it
                 self.notes.append(rounding_note(proof))
 
     def _is_too_slow(self, proof: ValidationResult) -> bool:
@@ -378,7 +379,7 @@ class JobState:
             self.packaged = None
         else:
             self.proof = proof
-            if proof.basis:
+            if proof.basis or proof.doubtful:
                 self.notes.append(rounding_note(proof))
             if note := returned_note(proof):
                 self.notes.append(note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import re
@@ -16,7 +17,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from kintune.core.dtypes import numpy_dtype
 from kintune.models.given_draws import give_draws
+from kintune.models.wide_bfloat16 import widen_bfloat16
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
 from kintune.validate.baselines.node_times import NodeTimes, node_times
@@ -26,6 +29,7 @@ from kintune_runtime.library import library
 __all__ = ["OnnxRuntime", "OnnxRuntimeFlushing"]
 
 _ERRORS_ONLY = 3
+_PROVIDERS = ["CPUExecutionProvider"]
 _IN_BYTES = (b"MatMulInteger", b"ConvInteger", b"QLinearMatMul", b"QLinearConv")
 _NEWEST_FORMAT = re.compile(r"max supported IR version: (\d+)")
 _EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
@@ -36,7 +40,7 @@ class OnnxRuntime:
 
     With `exact` it does not optimise the graph: optimised, it multiplies in 8 bits what the model dequantises, and
     keeps halves wider than the model says.  A file that names operators in 8 bits is optimised even so, with settings
-    against the former and against saturation.
+    against the former and against saturation.  A model of bfloat16 that it has no kernels for runs in float32 then.
     """
 
     _flush = False  # denormal numbers
@@ -45,6 +49,7 @@ class OnnxRuntime:
     _threads: int
     _weights: list[Any]
     _inputs: dict[str, Array]
+    _narrow: frozenset[str] | None = None  # outputs that are bfloat16, where the model runs in float32 instead
 
     def __init__(self, exact: bool = False) -> None:
         self._exact = exact
@@ -105,7 +110,16 @@ class OnnxRuntime:
             library().kt_denormals_set(True)
             options.add_session_config_entry("session.set_denormal_as_zero", "1")
         self._weights = [] if seed is None else _replace_weights(path, options, seed)  # the session reads these
-        return _open(path, options, given_draws=self._subject.given_draws)
+        try:
+            return _open(path, options, given_draws=self._subject.given_draws)
+        except Exception:
+            if not self._exact:
+                raise
+            wide = _widened(path, seed)
+            if wide is None:
+                raise
+        content, self._narrow = wide
+        return onnxruntime.InferenceSession(content, options, providers=_PROVIDERS)
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Keep the inputs, and the constants of the file's own."""
@@ -113,8 +127,14 @@ class OnnxRuntime:
 
     def run(self) -> list[Array]:
         """Run once."""
-        outputs: list[Array] = self._session.run(None, self._inputs)
-        return outputs
+        if self._narrow is None:
+            outputs: list[Array] = self._session.run(None, self._inputs)
+            return outputs
+        short = numpy_dtype("bfloat16")
+        fed = {n: array.astype(np.float32) if array.dtype == short else array for n, array in self._inputs.items()}
+        names = [value.name for value in self._session.get_outputs()]
+        found = zip(names, self._session.run(names, fed), strict=True)
+        return [array.astype(short) if name in self._narrow else array for name, array in found]
 
 
 class OnnxRuntimeFlushing(OnnxRuntime):
@@ -132,14 +152,13 @@ def _open(path: str, options: Any, *, given_draws: bool = False) -> Any:
     import onnx
     import onnxruntime
 
-    providers = ["CPUExecutionProvider"]
     content: str | bytes = path
     model = onnx.load(path, load_external_data=False) if given_draws else onnx.ModelProto()
     if given_draws and give_draws(model):
         options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
         content = model.SerializeToString()
     try:
-        return onnxruntime.InferenceSession(content, options, providers=providers)
+        return onnxruntime.InferenceSession(content, options, providers=_PROVIDERS)
     except Exception as error:
         known = _NEWEST_FORMAT.search(str(error))
         if known is None:
@@ -147,7 +166,24 @@ def _open(path: str, options: Any, *, given_draws: bool = False) -> Any:
     model = onnx.load(path, load_external_data=False) if isinstance(content, str) else model
     model.ir_version = int(known.group(1))
     options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=_PROVIDERS)
+
+
+def _widened(path: str, seed: int | None) -> tuple[bytes, frozenset[str]] | None:
+    """A model of bfloat16 in float32, its weights perturbed with a `seed`, and its outputs that were bfloat16.
+
+    None for any other model.
+    """
+    import onnx
+
+    try:
+        model = onnx.load(path)
+    except Exception:  # onnxruntime's own error says it
+        return None
+    numbers = itertools.count()
+    change = None if seed is None else lambda values: perturbed(values, (seed, next(numbers)))
+    narrow = widen_bfloat16(model, change)
+    return None if narrow is None else (model.SerializeToString(), narrow)
 
 
 def _multiplies_bytes(path: str) -> bool:
