@@ -84,6 +84,8 @@ def test_a_job_for_this_machine_s_own_device(case: FactoryCase) -> None:
     assert about is OWN
     assert (tuning_run.site.device, tuning_run.site.threads, tuning_run.site.shared) == ("cpu", 2, True)
     assert (tuning_run.request.target, tuning_run.request.device) == ("native", "cpu")
+    assert tuning_run.request.options.keep_denormals is False
+    assert case.tuning_run("local-cpu", keep_denormals=True)[1].request.options.keep_denormals is True
 
 
 @pytest.mark.needs("aarch64-linker")

@@ -116,6 +116,7 @@ def test_a_request_is_told_in_words() -> None:
         "precision int8 with an error of at most 0.02, quantised with 2 sets of inputs, other shapes run in onnxruntime"
     )
     assert describe_request(JobRequest(weights=4)) == "large weights in 4 bits"
+    assert describe_request(JobRequest(keep_denormals=True)) == "denormal numbers are kept"
     assert describe_request(JobRequest(minutes=1.0, trials=1)) == "1 minute at most, 1 program at most"
     wanted = JobRequest(rtol=0.01, atol=0.0, inputs=(3,))
     assert describe_request(wanted) == (

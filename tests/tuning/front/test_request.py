@@ -247,6 +247,13 @@ def test_a_narrower_result_is_compared_with_narrower_runtimes(tmp_path: Path) ->
     assert narrow.compare == (*COMPARED, *COMPARED_NARROW)
 
 
+def test_denormal_numbers_are_flushed_unless_they_are_to_be_kept(tmp_path: Path) -> None:
+    output = str(tmp_path / "net.kt")
+    flushing, keeping = (request_of(ONNX_MODEL, TuneConfig(output=output, keep_denormals=k)) for k in (False, True))
+    assert (flushing.options.keep_denormals, keeping.options.keep_denormals) == (False, True)
+    assert run_key(flushing, 1, "a CPU") != run_key(keeping, 1, "a CPU")
+
+
 def test_weights_of_fewer_bits_have_an_error_budget(tmp_path: Path) -> None:
     config = TuneConfig(weights=4, max_error=0.1, output=str(tmp_path / "net.kt"))
     options = request_of(ONNX_MODEL, config).options
