@@ -16,6 +16,7 @@ from tvm import relax, te, tirx, topi
 
 __all__ = [
     "HALVES",
+    "REPLACE_NAN",
     "Standardised",
     "along_axis",
     "constant_of",
@@ -35,6 +36,9 @@ Emit: TypeAlias = "Callable[[relax.Expr], relax.Expr]"
 
 HALVES = frozenset({"float16", "bfloat16"})
 """Element types for which sums and transcendental functions are computed in float32."""
+
+REPLACE_NAN = "replace_nan"
+"""The name of element-wise functions that replace NaN by a number that depends on its index."""
 
 
 class Standardised(NamedTuple):

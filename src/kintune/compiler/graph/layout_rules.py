@@ -16,6 +16,7 @@ from tvm import relax
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.layout_views import LayoutResult, TensorView, TensorViews
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+from kintune.models.expressions import REPLACE_NAN
 from kintune.models.interpolation import RESIZE
 
 __all__ = ["BROADCAST", "RULES", "UNARY"]
@@ -393,9 +394,9 @@ def _quantise(tensors: TensorViews, view: TensorView, call: relax.Call) -> Layou
 
 
 def _kernel(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    """A kernel of an importer that resizes along an axis: a copy of it for the order in which the operand is stored."""
+    """A kernel of an importer that works along an axis: a copy of it for the order in which the operand is stored."""
     group = call.args[1]
-    if not isinstance(group, relax.Tuple) or not str(call.args[0].name_hint).startswith(RESIZE):
+    if not isinstance(group, relax.Tuple) or not str(call.args[0].name_hint).startswith((RESIZE, REPLACE_NAN)):
         return None
     data, *factors = group.fields
     view, result = tensors.view(data), static_shape(relax.Var("result", call.ty))

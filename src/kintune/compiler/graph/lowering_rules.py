@@ -34,9 +34,10 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
-from tvm.relax.transform.legalize_ops import binary, statistical
+from tvm.relax.transform.legalize_ops import binary
 from tvm.relax.transform.legalize_ops.common import _try_convert_to_scalar_const
 
+from kintune.compiler.graph.extreme_rules import EXTREMES, is_nan
 from kintune.hardware.gpu_target import GPU
 
 __all__ = ["divide_exactly", "keep_nan", "use_vector_functions", "vectorise_nan_tests"]
@@ -193,14 +194,13 @@ def keep_nan() -> None:
         ("relax.divide", _quotient),
         ("relax.multiply", _product),
         ("relax.subtract", _of_itself(topi.subtract, lambda x: tirx.Select(_is_finite(x), _zero(x), _nan(x)))),
-        ("relax.equal", _of_itself(topi.equal, lambda x: tirx.Not(_is_nan(x)))),
-        ("relax.not_equal", _of_itself(topi.not_equal, lambda x: _is_nan(x))),
+        ("relax.equal", _of_itself(topi.equal, lambda x: tirx.Not(is_nan(x)))),
+        ("relax.not_equal", _of_itself(topi.not_equal, lambda x: is_nan(x))),
         ("relax.maximum", _pairwise(topi.maximum, tirx.max)),
         ("relax.minimum", _pairwise(topi.minimum, tirx.min)),
         ("relax.nn.relu", _relu),
         ("relax.clip", _clip),
-        ("relax.max", _over_axes(topi.max, tirx.max, -math.inf)),
-        ("relax.min", _over_axes(topi.min, tirx.min, math.inf)),
+        *EXTREMES.items(),
     ):
         tvm.ir.register_op_attr(name, _LEGALISE, rule, level=_LEVEL)
 
@@ -275,46 +275,9 @@ def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], n
 
     def compute(*indices: Any) -> Any:
         x, y = at(a, indices), at(b, indices)
-        return tirx.Select(_is_nan(x), x, element(x, y))
+        return tirx.Select(is_nan(x), x, element(x, y))
 
     return te.compute(shape, compute, name=f"T_{name}", tag=topi.tag.BROADCAST)
-
-
-def _over_axes(
-    function: Any, element: Callable[[Any, Any], Any], identity: float
-) -> Callable[[relax.BlockBuilder, relax.Call], relax.Expr]:
-    """A rule for an extreme over axes, which is NaN where any element is NaN; `identity` is its neutral element."""
-    usual = statistical._statistical(function)
-
-    def combine(found: Any, value: Any) -> Any:
-        return tirx.Select(_is_nan(found), found, element(found, value))
-
-    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
-        if not _is_float(call):
-            return usual(builder, call)
-        rank = int(call.args[0].ty.ndim)
-        axes = call.attrs.axis
-        reduced = range(rank) if axes is None else sorted(int(axis) % rank for axis in axes)
-        name = function.__name__
-
-        def over(x: te.Tensor) -> te.Tensor:
-            along = {axis: te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in reduced}
-            kept = [axis for axis in range(rank) if axis not in along]
-            shape = [x.shape[axis] for axis in kept]
-            if call.attrs.keepdims:
-                shape = [1 if axis in along else x.shape[axis] for axis in range(rank)]
-            reduce = te.comm_reducer(combine, lambda dtype: tirx.const(identity, dtype), name=name)
-
-            def compute(*indices: Any) -> Any:
-                outer = iter(indices if not call.attrs.keepdims else [indices[axis] for axis in kept])
-                at = [along[axis] if axis in along else next(outer) for axis in range(rank)]
-                return reduce(x(*at), axis=list(along.values()))
-
-            return te.compute(shape, compute, name=f"{name}_red", tag=topi.tag.COMM_REDUCE)
-
-        return builder.call_te(over, *call.args, primfunc_name_hint=name)
-
-    return legalise
 
 
 def _relu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -335,11 +298,6 @@ def _clip(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         )
 
     return builder.call_te(clip, *call.args, primfunc_name_hint="tir_clip")
-
-
-def _is_nan(value: Any) -> Any:
-    """The compiler knows no such test of bfloat16."""
-    return tirx.isnan(tirx.Cast("float32", value) if str(value.ty) == "bfloat16" else value)
 
 
 def _is_finite(value: Any) -> Any:

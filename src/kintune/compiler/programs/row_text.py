@@ -96,13 +96,13 @@ def stores(each: Pass, value: Any, values: dict[Any, Any]) -> list[Any]:
     return [tirx.BufferStore(each.target, value, [replaced(at, values) for at in each.indices])]
 
 
-def strides_of(each: Pass, variables: Sequence[Any]) -> list[list[int]] | None:
+def strides_of(each: Pass, variables: Sequence[Any], *, bare: bool = False) -> list[list[int]] | None:
     """How many elements lie between neighbours along each variable in what a pass reads and writes.
 
-    None where that is not the same everywhere, or a variable is used for something else than indices.
+    None where that is not the same everywhere, or a variable is used for something else than indices unless `bare`.
     """
     values = _values(each)
-    if any(_used_bare(value, variables) for value in values):
+    if not bare and any(_used_bare(value, variables) for value in values):
         return None
     accesses = [(load.source, load.indices) for value in values for load in _loads(value)]
     if each.target is not None:

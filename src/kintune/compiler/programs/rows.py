@@ -191,7 +191,7 @@ def _first_flat(each: Pass, columns: Sequence[Any], extents: Sequence[int]) -> i
 
 def _runs_along(each: Pass, columns: Sequence[Any], extents: Sequence[int]) -> bool:
     """Whether what a pass reads is contiguous along the last axis of the columns, or does not move along it."""
-    strides = strides_of(each._replace(target=None), columns)
+    strides = strides_of(each._replace(target=None), columns, bare=True)
     last = next((place for place in reversed(range(len(extents))) if extents[place] != 1), None)
     return last is None or (strides is not None and all(found[last] in (0, 1) for found in strides))
 

@@ -10,6 +10,7 @@ import numpy as np
 from tvm import relax
 
 from kintune.models.converters.node import Convert, Node, like
+from kintune.models.converters.reduction import index_of_extreme
 from kintune.models.expressions import along_axis, dtype_of, gelu_curve, shape_of
 
 __all__ = ["CONVERTERS"]
@@ -166,11 +167,15 @@ def _wide(operator: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _hardmax(node: Node, data: Any, axis: int) -> Any:
-    """1 at the first greatest element, else 0."""
+    """1 at the first greatest element, else 0; all are 0 where that is NaN, as in onnxruntime."""
     shape, dtype = shape_of(data), dtype_of(data)
-    found = node.emit(relax.op.argmax(data, axis, True))
+    if not shape[axis]:
+        return data
+    data = node.wide(data)
+    found = node.emit(index_of_extreme(node, data, axis))
     positions = along_axis(np.arange(shape[axis], dtype=np.int64), axis, len(shape))
     hit = node.emit(relax.op.equal(found, relax.const(positions, "int64")))
+    hit = node.emit(relax.op.logical_and(hit, node.emit(relax.op.logical_not(node.emit(relax.op.isnan(data))))))
     return relax.op.astype(hit, dtype)
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import relax, te, tirx, topi
 
 from kintune.models.converters.node import Convert, Node, axis_of
-from kintune.models.expressions import HALVES, dtype_of, is_float, shape_of
+from kintune.models.expressions import HALVES, REPLACE_NAN, dtype_of, is_float, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["CONVERTERS", "index_of_extreme"]
 
 _SORTED_AS = {"int16": "int32", "uint16": "int32", "uint32": "int64", "bfloat16": "float32"}
 """Element types that the compiler does not sort -> those that hold the same values."""
@@ -134,16 +135,48 @@ def _log(_node: Node, data: Any) -> Any:
     return relax.op.log(data)
 
 
-def _arg(operator: Callable[..., Any]) -> Convert:
+def _without_later_nan(node: Node, data: Any, axis: int, value: float) -> Any:
+    """A call, not bound yet, that replaces NaN by `value`, but for the first element along `axis`."""
+
+    def replaced(x: te.Tensor) -> te.Tensor:
+        def compute(*at: Any) -> Any:
+            own = x(*at)
+            of_nan = tirx.Select(at[axis] > 0, tirx.const(value, x.dtype), own)
+            return tirx.Select(tirx.isnan(own), of_nan, own)
+
+        return te.compute(x.shape, compute, name="replaced", tag=topi.tag.ELEMWISE)
+
+    return node.builder.call_te(replaced, data, primfunc_name_hint=REPLACE_NAN)
+
+
+def index_of_extreme(
+    node: Node, data: Any, axis: int, *, largest: bool = True, last: bool = False, keep: bool = True
+) -> Any:
+    """The index (int64) of the greatest or least element along `axis`: the first of equal ones, or the `last`.
+
+    NaN is treated as onnxruntime does: as the extreme if it is the first element, and else as if it were not there.
+
+    Raises:
+        ValueError: when there are no elements along the axis.
+    """
+    shape, data = shape_of(data), node.wide(data)
+    if not shape[axis]:
+        raise ValueError(f"dimension {axis} has no elements")
+    if is_float(dtype_of(data)):
+        data = node.emit(_without_later_nan(node, data, axis, -math.inf if largest else math.inf))
+    operator = relax.op.argmax if largest else relax.op.argmin
+    if not last:
+        return operator(data, axis, keep)
+    found = node.emit(operator(node.emit(relax.op.flip(data, axis)), axis, keep))
+    return relax.op.subtract(relax.const(shape[axis] - 1, "int64"), found)
+
+
+def _index_of_extreme(largest: bool) -> Convert:
     def convert(node: Node) -> relax.Expr:
-        data = node.wide(node.required(0))
-        shape = shape_of(data)
-        axis = axis_of(int(node.attributes.get("axis", 0)), len(shape))
-        keep = bool(node.attributes.get("keepdims", 1))
-        if not node.attributes.get("select_last_index", 0):
-            return operator(data, axis, keep)
-        found = node.emit(operator(node.emit(relax.op.flip(data, axis)), axis, keep))
-        return relax.op.subtract(relax.const(shape[axis] - 1, "int64"), found)
+        data = node.required(0)
+        axis = axis_of(int(node.attributes.get("axis", 0)), len(shape_of(data)))
+        last, keep = (bool(node.attributes.get(*each)) for each in (("select_last_index", 0), ("keepdims", 1)))
+        return index_of_extreme(node, data, axis, largest=largest, last=last, keep=keep)
 
     return convert
 
@@ -190,8 +223,8 @@ def _greatest(node: Node) -> relax.Expr:
 
 
 CONVERTERS: dict[str, Convert] = {
-    "ArgMax": _arg(relax.op.argmax),
-    "ArgMin": _arg(relax.op.argmin),
+    "ArgMax": _index_of_extreme(largest=True),
+    "ArgMin": _index_of_extreme(largest=False),
     "CumProd": _running(relax.op.cumprod),
     "CumSum": _running(relax.op.cumsum),
     "ReduceL1": _reduction(_absolute_sum, lambda _, data: relax.op.abs(data)),
