@@ -78,6 +78,8 @@ class Ranges:
             return 0, _size(value.args[0], value.attrs.axis) - 1
         if name == "relax.argsort" or (_is_topk(value) and str(value.attrs.ret_type) == "indices"):
             return 0, _size(value.args[0], value.attrs.axis) - 1
+        if name in ("relax.max", "relax.min") and 0 in [int(size) for size in value.args[0].ty.shape.values]:
+            return None  # the neutral element
         if name in _SAME and str(getattr(value.attrs, "mode", "")) != "fill":
             return self.of(value.args[0])
         if name == "relax.astype":
@@ -138,15 +140,15 @@ def _joined(intervals: list[Interval | None]) -> Interval | None:
 
 def _clipped(source: Interval | None, call: Any) -> Interval | None:
     """The interval of integers clipped to constant bounds; None for floating-point numbers, where NaN stays NaN."""
-    if not str(call.ty.dtype).startswith(("int", "uint")):
+    dtype = str(call.ty.dtype)
+    if not dtype.startswith(("int", "uint")):
         return None
     bounds = [float(argument.value) for argument in call.args[1:] if hasattr(argument, "value")]
     if len(bounds) < 2:
         return None
-    low, high = bounds
-    if source is not None:
-        low, high = max(low, source[0]), min(high, source[1])
-    if not (math.isfinite(low) and math.isfinite(high)) or low > high:
+    least, most = source or (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    low, high = max(bounds[0], least), min(bounds[1], most)
+    if low > high:
         return None
     return math.floor(low), math.ceil(high)
 

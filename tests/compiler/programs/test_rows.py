@@ -88,6 +88,21 @@ def test_extremes_keep_nan(cpu: tvm.target.Target) -> None:
     assert np.isnan(_run(written, cpu, x, np.zeros(130, np.float32))).all()
 
 
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+@pytest.mark.parametrize(("shape", "axis", "keep"), [((9, 130), 1, True), ((3, 7, 70), 1, False), ((5, 6), 1, False)])
+def test_indices_of_extremes(name: str, shape: tuple[int, ...], axis: int, keep: bool, cpu: tvm.target.Target) -> None:
+    from tvm import relax
+
+    from kintune.compiler.programs.rows import write_rows
+
+    x = np.random.default_rng(1).choice(np.array([-np.inf, 0, 1, np.inf], np.float32), shape)
+    x[0], x[1], x[2, ..., -1] = -np.inf, np.inf, np.nan
+    wanted = getattr(np, name)(x, axis, keepdims=keep)
+    written = write_rows(_legalised(shape, lambda v: getattr(relax.op, name)(v, axis, keep), cpu))
+    assert written is not None
+    np.testing.assert_array_equal(_run(written, cpu, x, np.zeros_like(wanted)), wanted)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_functions_of_one_number_read_what_was_computed_before(axis: int, cpu: tvm.target.Target) -> None:
     """Of a maximum that keeps NaN, for example, which asks whether its first operand is a number."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 pytestmark = pytest.mark.tvm
 
@@ -61,6 +62,59 @@ def test_positions_of_extremes(compare: Any, make_case: Any) -> None:
         ],
         13,
     )
+
+
+def rows_of_extremes(dtype: str) -> Any:
+    """Rows that hold only the least, or only the greatest value of a type, or several of both."""
+    floats = np.issubdtype(dtype, np.floating)
+    limits: Any = np.finfo(dtype) if floats else np.iinfo(dtype)
+    rows = [[limits.min] * 5, [limits.max] * 5, [limits.min, 0, limits.max, limits.max, limits.min]]
+    return np.array(
+        rows + ([[-np.inf] * 5, [np.inf] * 5, [-np.inf, limits.min] * 2 + [-np.inf]] if floats else []), dtype
+    )
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "float16", "float32", "float64"])
+def test_positions_in_rows_of_the_extremes_of_a_type(compare: Any, make_case: Any, dtype: str) -> None:
+    x = rows_of_extremes(dtype)
+    names, kinds = ("ArgMax", "ArgMin"), ({}, {"select_last_index": 1, "keepdims": 0})
+    compare([make_case(name, x, axis=1, **kind) for name in names for kind in kinds], 13)
+    across = np.ascontiguousarray(x.T)
+    cases = [make_case(name, across, axis=0, **kind) for name in names for kind in kinds]
+    if dtype in ("float16", "float32"):
+        cases.append(make_case("Hardmax", x))
+    compare(cases, 13)
+
+
+def test_positions_beside_nan(compare: Any, make_case: Any) -> None:
+    """As in onnxruntime: NaN is the extreme where it comes first, and is ignored elsewhere."""
+    nan, inf = np.nan, np.inf
+    rows = [[nan, 1, 2, 3], [1, nan, 3, 2], [nan] * 4, [nan, inf, 1, inf], [1, nan, inf, inf], [inf, nan, -inf, inf]]
+    x = np.array([*rows, [nan, -inf, -inf, 5]], np.float32)
+    names = ("ArgMax", "ArgMin")
+    cases = [make_case(name, x, axis=1, select_last_index=last) for name in names for last in (0, 1)]
+    compare([*cases, make_case("Hardmax", x), make_case("ArgMax", np.ascontiguousarray(x.T), axis=0)], 13)
+
+
+def test_no_position_among_no_elements(compare: Any, make_case: Any) -> None:
+    from kintune.errors import ModelError
+
+    with pytest.raises(ModelError, match=r"ArgMax \(node node0\).*dimension 1 has no elements"):
+        compare([make_case("ArgMax", np.zeros((2, 0), np.float32), axis=1)], 13, expected=[np.zeros((2, 1), np.int64)])
+
+
+def test_what_lies_at_the_position_of_a_masked_row(compare_model: Any, make_model: Any) -> None:
+    """A table is read by the index of the greatest of scores that are masked altogether."""
+    nodes = [
+        helper.make_node("Where", ["allowed", "scores", "low"], ["masked"]),
+        helper.make_node("ArgMax", ["masked"], ["at"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["table", "at"], ["y"]),
+    ]
+    boolean, real = TensorProto.BOOL, TensorProto.FLOAT
+    ports = [("scores", real, [3, 4]), ("allowed", boolean, [3, 4]), ("table", real, [4, 5])]
+    model = make_model(nodes, ports, [("y", real, [3, 5])], {"low": np.array(-np.inf, np.float32)}, 13)
+    allowed = np.array([[False] * 4, [True] * 4, [False, False, True, False]])
+    compare_model(model, {"scores": tensor(3, 4), "allowed": allowed, "table": tensor(4, 5)})
 
 
 def test_running_sums(compare: Any, make_case: Any) -> None:

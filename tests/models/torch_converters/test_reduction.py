@@ -29,6 +29,22 @@ def test_logarithms_of_running_sums(compare: Compare) -> None:
     compare(lambda x: torch.logcumsumexp(x, 1), draw(2, 9).bfloat16(), tolerance=2e-2)
 
 
+def test_positions_in_rows_that_are_masked(compare: Compare) -> None:
+    inf = float("inf")
+
+    def net(x: Any, mask: Any, edges: Any) -> Any:
+        low, high = x.masked_fill(mask, -inf), x.masked_fill(mask, inf)
+        return (
+            *(*low.max(1), *high.min(1), low.argmax(1), high.argmin(0), low.argmax()),
+            *(mask.to(torch.uint8).argmax(1), mask.max(1).indices, (mask.to(torch.int8) - 128).max(1).indices),
+            *(*edges.max(1), *edges.min(1), edges.argmax(1), edges.argmin(1)),
+        )
+
+    nan = float("nan")
+    edges = torch.tensor([[-inf, nan, 1.0], [nan, inf, nan], [inf, nan, -inf], [nan] * 3])
+    compare(net, draw(3, 6), torch.tensor([[True] * 6, [False] * 6, [True, False] * 3]), edges)
+
+
 @pytest.mark.parametrize(
     "order", [0.0, 2.0, float("inf"), *(pytest.param(p, marks=pytest.mark.slow) for p in (1.0, 1.5, 3.0))]
 )

@@ -290,14 +290,20 @@ def _relu(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
 
 def _clip(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     def clip(x: te.Tensor, low: Any, high: Any) -> te.Tensor:
-        least, most = (
-            tirx.const(float(bound.value) if _is_float(call) else int(bound.value), x.dtype) for bound in (low, high)
-        )
+        least, most = (tirx.const(_bound(bound.value, str(x.dtype)), x.dtype) for bound in (low, high))
         return te.compute(
             x.shape, lambda *i: tirx.max(least, tirx.min(most, x(*i))), name="compute", tag=topi.tag.ELEMWISE
         )
 
     return builder.call_te(clip, *call.args, primfunc_name_hint="tir_clip")
+
+
+def _bound(value: float, dtype: str) -> float:
+    """A bound as a number of the element type: for integers, the nearest one that the type has."""
+    if "int" not in dtype:
+        return float(value)
+    limits = np.iinfo(dtype)
+    return int(min(max(value, int(limits.min)), int(limits.max)))
 
 
 def _is_finite(value: Any) -> Any:
