@@ -97,6 +97,20 @@ def test_a_weight_that_does_not_fill_its_shape_is_named(samples: Any) -> None:
         open_graph(samples.write(model))
 
 
+def test_a_constant_that_does_not_fill_its_shape_is_named(samples: Any) -> None:
+    constant = helper.make_node("Constant", [], ["c"], value=TensorProto(name="c", data_type=1, dims=[2**60]))
+    model = samples.make_model([CONV, constant], *PORTS, {"w": np.zeros((4, 3, 3, 3), np.float32)})
+    with pytest.raises(ModelError, match=r"constant 'c' is damaged: its shape 1152921504606846976 needs"):
+        open_graph(samples.write(model))
+
+
+def test_weights_that_the_memory_does_not_hold_are_refused(samples: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = samples.make_model([CONV], *PORTS, {"w": np.zeros((64, 64), np.float32)})
+    monkeypatch.setattr("os.sysconf", lambda name: {"SC_PHYS_PAGES": 2, "SC_PAGE_SIZE": 4096}[name])
+    with pytest.raises(ModelError, match=r"weights take .* GiB \(the largest is 'w'\)"):
+        open_graph(samples.write(model))
+
+
 def test_a_weight_of_an_unknown_type_is_named(samples: Any) -> None:
     model = samples.make_model([CONV], *PORTS, {"w": np.zeros(8, np.float32)})
     model.graph.initializer[0].data_type = 99

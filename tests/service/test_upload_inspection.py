@@ -123,3 +123,15 @@ def test_an_inspection_without_memory_finds_nothing(
     with pytest.raises(SystemExit):
         upload_inspection.main(["net.onnx"])
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_weight_that_promises_more_than_is_stored_is_a_problem(tmp_path: Path, nested: bool) -> None:
+    model, tensor = dynamic_onnx(), TensorProto(name="huge", data_type=1, dims=[2**40, 2**40], raw_data=bytes(64))
+    if nested:
+        model.graph.node.append(helper.make_node("Constant", [], ["c"], value=tensor))
+    else:
+        model.graph.initializer.append(tensor)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert examine(path).problem.startswith("its weight 'huge' is damaged: its shape 1099511627776x1099511627776 needs")

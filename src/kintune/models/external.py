@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from kintune.errors import ModelError
+from kintune.models.stored_size import PACKED_BITS
 
 if TYPE_CHECKING:
     from typing import Any
@@ -60,7 +61,7 @@ class ExternalData:
             raise ModelError(f"{label}: has the unknown element type {tensor.data_type}") from error
         if dtype.kind == "O" or any(dim < 0 for dim in shape):
             raise ModelError(f"{label}: tensors of this type or shape cannot be kept in an external file")
-        bits = _PACKED_BITS.get(TensorProto.DataType.Name(tensor.data_type))
+        bits = PACKED_BITS.get(TensorProto.DataType.Name(tensor.data_type))
         expected = -(-math.prod(shape) * (bits or 8 * dtype.itemsize) // 8)
         offset = _whole_number(entries, "offset", 0, label)
         length = _whole_number(entries, "length", expected, label)
@@ -101,18 +102,6 @@ class ExternalData:
         if (blob := _blob(repository, inner)) is not None:
             return _open_below(repository, ("blobs", blob), label)
         return _open_below(repository, inner, label)
-
-
-_PACKED_BITS = {
-    "INT2": 2,
-    "UINT2": 2,
-    "INT4": 4,
-    "UINT4": 4,
-    "FLOAT4E2M1": 4,
-    "FLOAT6E2M3": 6,
-    "FLOAT6E3M2": 6,
-}
-"""Maps element types that do not fill whole bytes to their number of bits."""
 
 
 def _safe_parts(location: str, label: str) -> tuple[str, ...]:

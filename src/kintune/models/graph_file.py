@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, defs, helper, inliner, nump
 from kintune.errors import ModelError, cause_line
 from kintune.models.external import ExternalData
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, nested_tensors, nodes, sort_nodes, subgraphs
+from kintune.models.stored_size import misfit
 
 if TYPE_CHECKING:
     from typing import Any
@@ -115,6 +117,8 @@ def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
             del tensor.external_data[:]
             tensor.ClearField("data_location")
             tensor.raw_data = numpy_helper.from_array(values).raw_data
+        elif problem := misfit(tensor):
+            raise ModelError(f"{path}: the constant {tensor.name!r} is damaged: {problem}")
     if graph.graph.sparse_initializer:
         raise ModelError(f"{path}: has sparse weights, which cannot be imported; make them dense before exporting")
     weights: dict[str, NDArray[Any]] = {}
@@ -122,6 +126,7 @@ def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
         if tensor.name in weights:
             raise ModelError(f"{path}: has two weights named {tensor.name!r}; export the model again")
         weights[tensor.name] = _values(path, tensor, external)
+    _check_memory(path, weights)
     del graph.graph.initializer[:]
     inputs = [value for value in graph.graph.input if value.name not in weights]
     del graph.graph.input[:]
@@ -134,6 +139,18 @@ def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
     _check(opened)
     _check_nodes(opened)
     return opened
+
+
+def _check_memory(path: Path, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse weights that are larger than the memory; those in other files are only mapped until they are used."""
+    needed = sum(values.nbytes for values in weights.values())
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        largest = max(weights, key=lambda name: weights[name].nbytes)
+        raise ModelError(
+            f"{path}: its weights take {needed / 2**30:.1f} GiB (the largest is {largest!r}), and this machine has "
+            f"{memory / 2**30:.1f} GiB of memory"
+        )
 
 
 def _check(file: GraphFile) -> None:
@@ -255,6 +272,8 @@ def _values(path: Path, tensor: TensorProto, external: ExternalData) -> NDArray[
     """A weight's values; raises a `ModelError` when they do not fit its shape."""
     if tensor.data_location == TensorProto.EXTERNAL:
         return external.read(tensor)
+    if problem := misfit(tensor):
+        raise ModelError(f"{path}: weight {tensor.name!r} is damaged: {problem}")
     try:
         values: NDArray[Any] = np.asarray(numpy_helper.to_array(tensor))
     except (TypeError, ValueError, KeyError, OverflowError, MemoryError) as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import resource
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,8 @@ def examine(path: Path) -> Findings:
 
 
 def _describe(model: Any) -> Findings:
+    from kintune.models.stored_size import misfit
+
     graph = model.graph
     if not graph.node or not graph.output:
         return Findings(problem="it is no ONNX file, or one without a network in it")
@@ -74,8 +76,11 @@ def _describe(model: Any) -> Findings:
             operators[name[:64]] += 1
             for attribute in node.attribute:
                 queue += [(each, depth + 1) for each in (*attribute.graphs, attribute.g) if each.node]
-    if _names_files(model):
-        return Findings(problem="its weights lie in other files; save it as one file and upload that")
+    for tensor in _tensors(model):
+        if tensor.data_location == 1 or tensor.external_data:
+            return Findings(problem="its weights lie in other files; save it as one file and upload that")
+        if problem := misfit(tensor):
+            return Findings(problem=f"its weight {tensor.name[:256]!r} is damaged: {problem[:300]}")
     if max(len(graph.input), len(graph.output)) > _MOST_VALUES + len(graph.initializer):
         return Findings(problem=f"it has more than {_MOST_VALUES} inputs or outputs")
     weights = {tensor.name for tensor in graph.initializer}
@@ -105,21 +110,19 @@ def _elements_of(values: Sequence[Input]) -> int:
     return sum(_count([1 if extent is None else extent for extent in value.shape]) for value in values)
 
 
-def _names_files(model: Any) -> bool:
-    """Whether a tensor of its graphs, functions, attributes or training information lies in another file."""
+def _tensors(model: Any) -> Iterator[Any]:
+    """All tensors of its graphs, functions, attributes and training information."""
     from google.protobuf.message import Message
 
     queue = [model]
     while queue:
         message = queue.pop()
         if message.DESCRIPTOR.name == "TensorProto":
-            if message.data_location == 1 or message.external_data:
-                return True
+            yield message
             continue
         for field, value in message.ListFields():
             if field.message_type is not None:
                 queue += [value] if isinstance(value, Message) else value
-    return False
 
 
 def _kind(value: Any) -> str | None:

@@ -134,3 +134,23 @@ def test_a_window_larger_than_all_there_is_is_refused_without_ceil_mode(compare:
 
     with pytest.raises(ModelError, match="a window of 40 elements is larger than the 5 there are"):
         compare([make_case("MaxPool", draw(1, 2, 5, 7), kernel_shape=[40, 60], strides=[40, 60])], 22, expected=[])
+
+
+def test_windows_without_a_number_above_the_least(compare: Any, make_case: Any) -> None:
+    """The maximum is -inf, also beside padding, where onnxruntime has the least finite number; NaN stays."""
+    x = draw(2, 2, 6, 6)
+    x[0], x[1, 0, :3] = -np.inf, -np.inf
+    cases = [
+        make_case("MaxPool", x, outputs=2, kernel_shape=[3, 3], strides=[2, 2]),
+        make_case("MaxPool", x, kernel_shape=[3, 3]),
+        make_case("MaxPool", x.astype(np.float16), outputs=2, kernel_shape=[2, 2], dilations=[2, 2]),
+        make_case("MaxPool", x.astype(np.float64), kernel_shape=[2, 3]),
+    ]
+    compare(cases, 12)
+    low = np.full((1, 1, 3), -np.inf, np.float32)
+    wanted = [low, np.array([[[0, 0, 1]]]), low]
+    padded = [make_case("MaxPool", low, outputs=count, kernel_shape=[3], pads=[1, 1]) for count in (2, 1)]
+    compare(padded, 12, expected=wanted)
+    row = np.array([[[1, np.nan, 3, 2, 5]]], np.float32)
+    wanted = [np.array([[[np.nan, np.nan, 3, 5]]], np.float32), np.array([[[1, 1, 2, 4]]])]
+    compare([make_case("MaxPool", row, outputs=2, kernel_shape=[2])], 12, expected=wanted)

@@ -1,11 +1,11 @@
-"""Lowering rules for the greatest and the least element along axes, and for its index.
+"""Lowering rules for the greatest and the least element along axes or in windows, and for its index.
 
 TVM's own rules start from a neutral element, which shows where no element beats it: -1 is the index in a row that holds
 only the least value of its type, and floats start from the least finite number.  Here the value is searched first, by a
 maximum or minimum, and then the first index with that value, by a minimum over indices.  So the result is the index of
 an element, whatever the row holds.
 
-NaN is the extreme of every row that has one, as in numpy and PyTorch.
+NaN is the extreme of every row or window that has one, as in numpy and PyTorch.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import tvm
+import tvm_ffi
 from tvm import relax, te, tirx, topi
 
-from kintune.compiler.graph.rewriting import operator_of
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 
 __all__ = ["EXTREMES", "is_nan"]
 
@@ -80,6 +82,32 @@ def _of_places(element: Element, neutral: Callable[[str], Any]) -> Legalise:
     return legalise
 
 
+def _of_windows(name: str) -> Legalise:
+    """A rule for the greatest element of windows: TVM's own, which starts from -inf and keeps NaN."""
+    usual = tvm.ir.Op.get(name).get_attr("FLegalize")
+
+    def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+        made = usual(builder, call)
+        if operator_of(made) == CALL_KERNEL and _is_float(call.ty.dtype):
+            builder.update_func(made.args[0], _started_from_infinity(builder.get()[made.args[0]]))
+        return made
+
+    return legalise
+
+
+def _started_from_infinity(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    def number(found: Any, _mutator: Any) -> Any:
+        lowest = float(found.value) == float(tirx.min_value(str(found.ty)).value)
+        return tirx.const(-math.inf, str(found.ty)) if lowest else found
+
+    def greater(found: Any, mutator: Any) -> Any:
+        kept = mutator.default_mutate(found)
+        return tirx.Select(is_nan(kept.a), kept.a, kept)
+
+    body = tvm_ffi.structural_mutate(function.body, [(tirx.FloatImm, number), (tirx.Max, greater)])
+    return function.with_body(body)
+
+
 def _axes_of(call: relax.Call) -> list[int]:
     """The axes that are reduced; one, several or (None) all are given."""
     rank, given = int(call.args[0].ty.ndim), call.attrs.axis
@@ -135,5 +163,6 @@ EXTREMES: dict[str, Legalise] = {
     "relax.min": _of_values(tirx.min, _greatest),
     "relax.argmax": _of_places(tirx.max, _least),
     "relax.argmin": _of_places(tirx.min, _greatest),
+    **{name: _of_windows(name) for name in (f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3))},
 }
 """Operator of Relax -> its rule."""

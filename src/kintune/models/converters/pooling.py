@@ -11,7 +11,7 @@ from tvm import relax, te, tirx
 
 from kintune.models.converters.node import Convert, Node
 from kintune.models.converters.windows import Windows, windows_of
-from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.expressions import dtype_of, is_float, shape_of
 
 __all__ = ["CONVERTERS"]
 
@@ -40,10 +40,10 @@ def _max_pool(node: Node) -> relax.Expr:
 
 
 def _places(node: Node, data: relax.Expr, largest: relax.Expr, windows: Windows, by_column: bool) -> relax.Expr:
-    """The flat index of the first element in each window that equals its maximum."""
+    """The flat index of the first element in each window that equals its maximum; of a NaN if there is one."""
     shape = shape_of(data)
     sizes, rank = shape[2:], len(windows.kernel)
-    none = tirx.const(np.iinfo(np.int64).max, "int64")
+    last = tirx.const(math.prod(sizes) - 1, "int64")  # of windows that hold nothing but padding
 
     def found(values: te.Tensor, tops: te.Tensor) -> te.Tensor:
         taps = [te.reduce_axis((0, size), f"tap{axis}") for axis, size in enumerate(windows.kernel)]
@@ -58,8 +58,10 @@ def _places(node: Node, data: relax.Expr, largest: relax.Expr, windows: Windows,
                 bounded.append(tirx.max(tirx.min(index, sizes[axis] - 1), 0))
                 flat = flat * sizes[axis] + tirx.Cast("int64", bounded[-1])
             source, place = (image, channel, *bounded), (image, channel, *places)
-            same = tirx.all(inside, values[source] == tops[place])
-            return te.min(tirx.Select(same, flat, none), axis=taps)
+            same = values[source] == tops[place]
+            if is_float(dtype_of(data)):
+                same = tirx.any(same, tirx.isnan(values[source]))
+            return te.min(tirx.Select(tirx.all(inside, same), flat, last), axis=taps)
 
         return te.compute(tops.shape, at, name="place")
 
