@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper, inliner, numpy_helper
 
 from kintune.errors import ModelError, cause_line
+from kintune.hardware.cores import memory_mb
 from kintune.models.external import ExternalData
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, nested_tensors, nodes, sort_nodes, subgraphs
 from kintune.models.stored_size import misfit
@@ -144,7 +144,7 @@ def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:
 def _check_memory(path: Path, weights: Mapping[str, NDArray[Any]]) -> None:
     """Refuse weights that are larger than the memory; those in other files are only mapped until they are used."""
     needed = sum(values.nbytes for values in weights.values())
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = memory_mb() << 20
     if needed > memory:
         largest = max(weights, key=lambda name: weights[name].nbytes)
         raise ModelError(

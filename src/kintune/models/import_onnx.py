@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import tvm
-from onnx import ModelProto, defs, inliner
+from onnx import ModelProto, TensorProto, defs, helper, inliner
 from tvm import relax
 
 from kintune.errors import ModelError, UnsupportedOperators, cause_line
@@ -92,11 +92,16 @@ def _expand(model: OnnxModel) -> ModelProto:
     expanded.CopyFrom(model.proto)
     try:
         _state_defaults(expanded, missing, model.opset)
+        # the inliner asks for the types of all inputs of a node, also of those that are left out between others
+        expanded.graph.value_info.append(helper.make_tensor_value_info("", TensorProto.FLOAT, None))
         expanded = inliner.inline_selected_functions(
             expanded, [("", name) for name in missing], inline_schema_functions=True
         )
     except Exception:  # then they are reported as unsupported
         return model.proto
+    left_out = next((at for at, value in enumerate(expanded.graph.value_info) if not value.name), None)
+    if left_out is not None:
+        del expanded.graph.value_info[left_out]
     return slim(expanded, str(model.path), model.weights)  # the inlined definitions hold constants to fold
 
 

@@ -111,3 +111,12 @@ def test_it_is_one_kernel_beside_the_product_that_makes_its_operands(make_model:
     operators = [each.operator for each in lower(load(parse_ref(str(path))).module, target).workloads]
     assert operators.count("attention") == 1
     assert len(operators) <= 3  # the product and the mask
+
+
+def test_attention_of_as_many_keys_as_are_valid(compare: Any, make_case: Any) -> None:
+    """The standard's operator, some of whose inputs are left out between others."""
+    draw = np.random.default_rng(0).standard_normal
+    query, key, value = (draw((2, heads, rows, 4)).astype(np.float32) for heads, rows in ((4, 3), (2, 8), (2, 8)))
+    lengths = np.array([4, 8], np.int64)
+    cases = [make_case("Attention", query, key, value, None, None, None, lengths, is_causal=c) for c in (0, 1)]
+    compare([*cases, make_case("Attention", query, key, value, None, key, value, outputs=3)], 24)
