@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from kintune.core.report import SubgraphReport
-from kintune.service.portal.compare import operator_rows
+from kintune.core.report import Latencies, SubgraphReport
+from kintune.service.portal.compare import operator_rows, standings
 from kintune.service.portal.operators import Operator, operators_of
 from tests.support.reports import example_report
 
@@ -29,3 +29,17 @@ def test_operators_of_one_title_stand_side_by_side() -> None:
 def test_two_operators_of_one_title_in_one_job_stay_apart() -> None:
     rows = operator_rows([operators(("conv2d", "a", 30.0), ("conv2d1", "b", 20.0))])
     assert [cells[0].us for _, cells in rows if cells[0] is not None] == [30.0, 20.0]
+
+
+def test_the_fastest_is_one_whose_runs_lie_below_those_of_all_others() -> None:
+    def timed(*ms: float) -> Latencies:
+        return Latencies.of({"tuned": ms})
+
+    slow, fast, near = timed(5.0, 5.1, 5.2), timed(2.0, 2.1, 2.2), timed(2.1, 2.3, 2.4)
+    assert standings([slow, fast]) == ["2.43x the fastest", "the fastest"]
+    assert standings([slow, fast, near]) == ["2.43x the fastest", "level with the fastest", "level with the fastest"]
+    assert standings([slow, None, near]) == ["2.22x the fastest", "", "the fastest"], (
+        "one that is uncertain says nothing"
+    )
+    assert standings([slow, None]) == ["", ""]
+    assert standings([Latencies(), fast, Latencies()]) == ["", "", ""]

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kintune.core.report import RunReport
+from kintune.core.report import Latencies, RunReport
 from kintune.errors import KintuneError
 from kintune.service.job_listing import JobFilter
 from kintune.service.job_repository import Job
@@ -20,7 +20,7 @@ from kintune.service.portal.outcomes import outcome_of
 from kintune.terminal.comparison import describe_share
 from kintune.terminal.formatting import duration, milliseconds
 
-__all__ = ["MOST", "Compared", "compare_page", "operator_rows"]
+__all__ = ["MOST", "Compared", "compare_page", "operator_rows", "standings"]
 
 MOST = 5
 """Jobs that are compared at once."""
@@ -93,10 +93,9 @@ def _found(context: PageContext, asked: Sequence[str]) -> tuple[list[Compared], 
 
 
 def _facts(found: Sequence[Compared]) -> str:
-    sound = [each.job.latency_ms for each in found if each.job.latency_ms is not None and not each.report.uncertain]
-    best = min(sound) if len(sound) > 1 else None
+    standing = standings([None if each.report.uncertain else each.report.latency_ms for each in found])
     rows = [
-        ("latency", [_latency(each, best) for each in found]),
+        ("latency", [_latency(*each) for each in zip(found, standing, strict=True)]),
         ("estimated by the search", [_estimate(each) for each in found]),
         ("of the fastest runtime", [_share(each) for each in found]),
         ("request", [text(describe_request(each.job.wanted)) for each in found]),
@@ -115,18 +114,37 @@ def _facts(found: Sequence[Compared]) -> str:
     return table("Results side by side", columns, ([name, *cells] for name, cells in rows if any(cells)))
 
 
-def _latency(each: Compared, best: float | None) -> str:
-    """A latency, and how it stands against the best of those that are not uncertain."""
+def standings(latencies: Sequence[Latencies | None]) -> list[str]:
+    """How each latency stands against the lowest one, in a few words; None is one that is uncertain, and says nothing.
+
+    What was timed in different jobs differs only where the ranges of 8 of 10 runs do not overlap.
+    """
+    ranges = [None if each is None else each.spread.get("tuned") for each in latencies]
+    medians = [each.tuned for each in latencies if each is not None and each.tuned is not None]
+    if len(medians) < 2:
+        return [""] * len(latencies)
+    best = min(medians)
+    first = next(at for at, each in enumerate(latencies) if each is not None and each.tuned == best)
+    lowest, said = ranges[first], []
+    for each, spread in zip(latencies, ranges, strict=True):
+        if each is None or each.tuned is None:
+            said.append("")
+        elif each is not latencies[first] and lowest is not None and spread is not None and spread.p10 <= lowest.p90:
+            said.append("level with the fastest")
+        else:
+            said.append(f"{each.tuned / best:.2f}x the fastest")
+    said[first] = "level with the fastest" if "level with the fastest" in said else "the fastest"
+    return said
+
+
+def _latency(each: Compared, standing: str) -> str:
+    """A latency, and how it stands against the others."""
     if each.job.latency_ms is None:
         return "not timed as a whole"
     said = tag("strong", milliseconds(each.job.latency_ms))
     if each.report.uncertain:
         return said + " " + chip("uncertain", "warn") + _lines(each.report.uncertain)
-    if best is None:
-        return said
-    if each.job.latency_ms == best:
-        return said + tag("span", "the fastest", class_="under good")
-    return said + tag("span", f"{each.job.latency_ms / best:.2f}x the fastest", class_="under")
+    return said + tag("span", standing, class_="under good" if standing == "the fastest" else "under")
 
 
 def _estimate(each: Compared) -> str:
