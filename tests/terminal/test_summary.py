@@ -69,6 +69,15 @@ def test_a_runtime_that_was_not_compared_says_why() -> None:
     assert any(line.split()[:3] == ["torch", "not", "compared:"] for line in summarize(example_report()))
 
 
+def test_onnxruntime_with_its_option_for_denormal_numbers_has_its_line() -> None:
+    times = {"tuned": [1.0] * 3, "onnxruntime": [4.0] * 3, "onnxruntime_flushing": [2.0] * 3}
+    lines = summarize(example_report(latency_ms=Latencies.of(times)))
+    assert "onnxruntime_flushing" in lines[0]
+    ours, theirs = (line for line in lines if line.startswith(("  tuned ", "  onnxruntime_flushing ")))
+    assert ours.index("ms") == theirs.index("ms")
+    assert "  (onnxruntime_flushing has session.set_denormal_as_zero, an option of onnxruntime)" in lines
+
+
 def test_the_summary_ends_with_where_the_file_is_and_what_comes_next() -> None:
     lines = summarize(example_report())
     assert "The executable is /models/resnet18.kt" in lines

@@ -88,19 +88,20 @@ def _slower(report: RunReport) -> list[str]:
 def _latencies(report: RunReport) -> list[str]:
     latency = report.latency_ms
     medians = {"tuned": latency.tuned, **latency.rivals, "untuned": latency.untuned}
+    wide = 20 if latency.onnxruntime_flushing is not None else 12
     lines = []
     for name, median in medians.items():
         spread = latency.spread.get(name)
         if median is not None and spread is not None:
             lines.append(
-                f"  {name:<12} {milliseconds(median):>9}   "
+                f"  {name:<{wide}} {milliseconds(median):>9}   "
                 f"(8 of 10 runs between {milliseconds(spread.p10)} and {milliseconds(spread.p90)})"
             )
     if said := describe_medians(latency):
         lines.append(f"  {said}")
     if latency.onnxruntime_flushing is not None:
         lines.append("  (onnxruntime_flushing has session.set_denormal_as_zero, an option of onnxruntime)")
-    lines.extend(f"  {name:<12} not compared: {reason}" for name, reason in sorted(report.skipped.items()))
+    lines.extend(f"  {name:<{wide}} not compared: {reason}" for name, reason in sorted(report.skipped.items()))
     return lines
 
 
