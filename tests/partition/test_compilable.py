@@ -19,7 +19,7 @@ pytestmark = pytest.mark.tvm
 RELU = "m (float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }"
 LSTM = """
     m (float[5, 1, 8] x, float[1, 16, 8] w, float[1, 16, 4] r) => (float[5, 1, 1, 4] y) {
-        y = LSTM<hidden_size = 4, clip = 3.0>(x, w, r)
+        y = LSTM<hidden_size = 4, activations = ["Wobble", "Tanh", "Tanh"]>(x, w, r)
     }
 """
 
@@ -184,8 +184,8 @@ class TestTheCompiler:
         [
             (RELU, ""),
             ("m (float[1, 3, 8, 8] x, float[4, 3, 3, 3] w) => (float[1, 4, 6, 6] y) { y = Conv(x, w) }", ""),
-            (LSTM, "operator LSTM (node of y) cannot be imported: clipping is not supported"),
-            (LSTM.replace(", clip = 3.0", ""), ""),
+            (LSTM, "operator LSTM (node of y) cannot be imported: activation wobble is not supported"),
+            (LSTM.replace("Wobble", "Sigmoid"), ""),
             ("m (float[2] x) => (float[2] y) { y = com.microsoft.Wobble(x) }", "operator Wobble is not supported"),
         ],
     )  # fmt: skip

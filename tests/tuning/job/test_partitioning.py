@@ -21,14 +21,13 @@ from tests.support.toy_tools import toy_spec
 
 pytestmark = pytest.mark.tvm
 
-# A lookup, a region, an LSTM that cannot be compiled, a region.
-WITH_LSTM = """
-    m (int64[64] ids, float[64, 64] x) => (float[64, 1, 1, 8] l, float[64, 64] y) {
+# A lookup, a region, an operator that cannot be compiled, a region.
+WITH_DISTANCES = """
+    m (int64[64] ids, float[64, 64] x) => (float[64, 64] l, float[64, 64] y) {
         e = Gather(table, ids)
         a = Add(e, x)  b = Sigmoid(a)  c = Mul(b, x)  d = Relu(c)  f = Neg(d)  g = Elu<alpha = 0.5>(f)
         h = Sigmoid(g)  i = Relu(h)
-        u = Unsqueeze(i, one)
-        l = LSTM<hidden_size = 8, clip = 3.0>(u, lw, lr)
+        l = com.microsoft.CDist<metric = "euclidean">(i, i)
         s = ReduceSum<keepdims = 0>(l)
         o = Mul(i, s)  p = Sigmoid(o)  q = Add(p, x)  r = Relu(q)  t = Neg(r)  v = Elu<alpha = 0.5>(t)  y = Sigmoid(v)
     }
@@ -43,7 +42,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partitioning._known.clear()
 
 
-def written(folder: Path, text: str = WITH_LSTM) -> ModelRef:
+def written(folder: Path, text: str = WITH_DISTANCES) -> ModelRef:
     model = parse(text)
     draw = np.random.default_rng(0)
     read = {name for node in model.graph.node for name in node.input}
@@ -70,9 +69,9 @@ class TestLoading:
 
         networks = load_partitioned(written(tmp_path), cpu)
         assert [network.label for network in networks.networks] == ["kintune/region0", "kintune/region1"]
-        assert networks.notes[-1] == "2 regions of the graph are compiled; onnxruntime runs LSTM (1)"
+        assert networks.notes[-1] == "2 regions of the graph are compiled; onnxruntime runs com.microsoft::CDist (1)"
         assert networks.hybrid is not None
-        assert networks.hybrid.partition.operators == {"LSTM": 1}
+        assert networks.hybrid.partition.operators == {"com.microsoft::CDist": 1}
         first, second = networks.networks
         assert [tensor.name for tensor in first.combination.inputs] == ["ids", "x"]
         assert [tensor.name for tensor in networks.hybrid.combination.inputs] == ["ids", "x"]
@@ -140,7 +139,7 @@ class TestLoading:
         assert networks.hybrid is not None
         assert len(networks.networks) == 1
         left = networks.hybrid.partition.operators
-        assert left["Gather"] == left["LSTM"] == 1
+        assert left["Gather"] == left["com.microsoft::CDist"] == 1
         assert left["Elu"] == 1
 
     def test_what_onnxruntime_does_not_take_is_refused(self, cpu: Any, tmp_path: Path) -> None:
@@ -202,7 +201,7 @@ class TestBackend:
         from kintune.tuning.job.tvm_backend import TvmBackend
 
         options = msgspec.structs.replace(toy_spec().options, onnxruntime=False)
-        with pytest.raises(ModelError, match=r"operator LSTM .*cannot be imported: clipping is not supported"):
+        with pytest.raises(ModelError, match=r"cannot be imported: com\.microsoft::CDist x1"):
             TvmBackend().prepare(spec_for(written(tmp_path), options=options))
 
     def test_what_neither_takes_is_refused_for_why_it_does_not_compile(self, tmp_path: Path) -> None:
@@ -222,7 +221,7 @@ class TestBackend:
 
 
 class TestFirstWrongNode:
-    LEFT = ("LSTM of 'l'",)  # what stays with onnxruntime between the two regions
+    LEFT = ("com.microsoft::CDist of 'l'",)  # what stays with onnxruntime between the two regions
 
     @pytest.mark.parametrize("number", [0, 1])
     def test_it_is_found_in_its_region(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
