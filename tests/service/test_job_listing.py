@@ -150,3 +150,8 @@ def test_pages_have_only_what_is_asked_for(listing: JobListing, database: Databa
     assert found(anna, states=frozenset({JobStatus.DONE})) == ["resnet50"]
     assert "secret" not in found(anna, everybody=True)
     assert "secret" in found(visitor(database, "root", Scope.ADMIN), everybody=True)
+
+
+def test_jobs_that_ran_lately_are_found_whoever_they_belong_to(listing: JobListing) -> None:
+    assert [each.model for each in listing.ran(1100.0)] == ["resnet50", "bert_base"]  # the other ones are queued
+    assert [each.model for each in listing.ran(1101.0)] == ["bert_base"]

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 from kintune.core.report import Latencies, SubgraphReport
-from kintune.service.portal.compare import operator_rows, standings
+from kintune.service.job_repository import Job
+from kintune.service.job_request import JobRequest
+from kintune.service.job_status import JobStatus
+from kintune.service.portal.compare import Compared, _facts, operator_rows, standings
 from kintune.service.portal.operators import Operator, operators_of
 from tests.support.reports import example_report
 
@@ -43,3 +46,20 @@ def test_the_fastest_is_one_whose_runs_lie_below_those_of_all_others() -> None:
     )
     assert standings([slow, None]) == ["", ""]
     assert standings([Latencies(), fast, Latencies()]) == ["", "", ""]
+
+
+def compared(name: str, latency_ms: float, *uncertain: str) -> Compared:
+    """A job with a result, of which these lines are uncertain."""
+    job = Job(name, 1, 1, JobRequest(), 1.0, None, JobStatus.DONE, "", None, None, None, None, None, 1.0, None, None,
+              latency_ms)  # fmt: skip
+    return Compared(name, job, example_report(uncertain=uncertain), (), "here")
+
+
+def test_an_uncertain_latency_says_why_and_is_not_compared() -> None:
+    shown = _facts([compared("a", 1.0, "it took 1 to 9 ms"), compared("b", 2.0)])
+    assert 'uncertain</span><span class="under">it took 1 to 9 ms' in shown
+    assert "the fastest<" not in shown
+
+
+def test_long_names_are_cut() -> None:
+    assert compared("a" * 20 + "b" * 20, 1.0).short == f"{'a' * 13}...{'b' * 13}"

@@ -156,7 +156,7 @@ def _lines(lines: Sequence[str]) -> str:
 
 
 def _share(each: Compared) -> str:
-    fastest = each.job.fastest_baseline
+    fastest = each.report.fastest_baseline or each.job.fastest_baseline
     return "" if fastest is None else text(describe_share(fastest))
 
 
