@@ -93,7 +93,8 @@ class ResultChoice:
         `rounds_ms` has the median of each round in milliseconds, by name.  A network that needs no onnxruntime is
         handed over if it is slower, one with regions unless it is faster.
         """
-        ours, theirs = rounds_ms.get(TUNED), rounds_ms.get(_FLUSHING, rounds_ms.get(_BASELINE))
+        ours, theirs = rounds_ms.get(TUNED, ()), rounds_ms.get(_FLUSHING, rounds_ms.get(_BASELINE, ()))
+        ours, theirs = ours[: len(theirs)], theirs[: len(ours)]  # the network may have had further rounds with another
         if not (self._has_baseline and self.run.item.onnx and ours and theirs):
             return False
         if self._is_whole:
