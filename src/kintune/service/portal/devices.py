@@ -27,7 +27,7 @@ __all__ = ["devices_page", "resources_page", "router", "tallied"]
 
 router = APIRouter(include_in_schema=False)
 
-_SHOWN = ((60.0, "minute"), (300.0, "five minutes"))
+_SHOWN = ((60.0, "minute"), (120.0, "two minutes"), (300.0, "five minutes"))
 _SHOWN_S = 300.0
 _DAY_S = 86400.0
 _DAY = ((3600.0, "hour"), (6 * 3600.0, "six hours"), (_DAY_S, "day"))
