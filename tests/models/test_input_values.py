@@ -40,6 +40,11 @@ def test_an_input_is_drawn_from_what_it_is_compared_with() -> None:
     assert [int(draw_inputs([tensor], choice=number)["sr"]) for number in range(3)] == [16000, 8000, 16000]
 
 
+@pytest.mark.parametrize(("value", "other"), [(16000, 8000), (1, 0), (0, 1), (-1, 0)])
+def test_beside_a_single_value_another_one_is_drawn(value: int, other: int) -> None:
+    assert onnx_demands(graph("a = Equal(sr, wide)", wide=np.int64(value))) == {"sr": Demand((value, other))}
+
+
 def test_inside_a_branch_it_is_compared_as_well() -> None:
     inner = graph("b = Equal(sr, narrow)", narrow=np.int64(8000)).graph
     model = graph("a = Equal(sr, wide)", wide=np.int64(16000))

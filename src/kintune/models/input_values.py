@@ -113,7 +113,7 @@ def find_demands(
             for key in step.inputs:
                 if key in ordered:
                     ordered.update(dict.fromkeys(step.outputs[:1], ordered[key]))
-    demands = {key: Demand(_fitting(values, inputs[key][0])) for key, values in found.items()}
+    demands = {key: Demand(_fitting(_with_another(values), inputs[key][0])) for key, values in found.items()}
     demands |= {key: Demand(positive=True) for key in positive if inputs[key][0].startswith(("float", "bfloat"))}
     return {key: demand for key, demand in demands.items() if demand.choices or demand.positive}
 
@@ -163,6 +163,15 @@ def _takes_root(step: Step, constant: Callable[[Key], npt.NDArray[Any] | None]) 
         return False
     exponent = constant(step.inputs[1])
     return exponent is not None and bool((np.asarray(exponent, np.float64) % 1 != 0).any())
+
+
+def _with_another(values: Iterable[Number]) -> list[Number]:
+    """The values; of one alone also another one, with which the comparison comes out otherwise."""
+    each = list(values)
+    if len(each) != 1 or not np.isfinite(each[0]):
+        return each
+    half = each[0] // 2
+    return [*each, half if half != each[0] else each[0] + 1]
 
 
 def _fitting(values: Iterable[Number], dtype: str) -> tuple[Number, ...]:

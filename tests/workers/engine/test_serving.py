@@ -137,7 +137,7 @@ def test_a_job_whose_check_takes_too_long_is_refused_with_the_limit(serving: Ser
     serving.engine.add(msgspec.structs.replace(endless("a", worker), limits=limits))
     serving.serve()
     end = serving.ends["a"]
-    assert (end.ending, end.cause) == (JobEnding.REFUSED, limits.check_refusal)
+    assert (end.ending, end.cause) == (JobEnding.FAILED, limits.check_refusal)
 
 
 def test_an_item_that_meets_the_limit_of_its_job_is_not_tried_again(serving: Serving) -> None:
@@ -146,7 +146,7 @@ def test_an_item_that_meets_the_limit_of_its_job_is_not_tried_again(serving: Ser
     serving.engine.add(msgspec.structs.replace(endless("a", "job"), limits=limits))
     serving.serve()
     end = serving.ends["a"]
-    assert (end.ending, end.cause) == (JobEnding.REFUSED, limits.item_refusal("job"))
+    assert (end.ending, end.cause) == (JobEnding.FAILED, limits.item_refusal("job"))
     assert serving.stages.count("a/w") == 1
 
 

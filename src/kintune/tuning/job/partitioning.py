@@ -228,7 +228,7 @@ def _told_choices(inputs: Sequence[Tensor]) -> list[str]:
         if tensor.choices:
             values = " or ".join(f"{value:g}" for value in tensor.choices)
             notes.append(
-                f"{tensor.name} decides what is computed ({values}): the result takes each;"
+                f"{tensor.name} decides what is computed: the result takes any value, and was tried with {values};"
                 f" --constant {tensor.name}={tensor.choices[0]:g} makes one for that value alone, more of it compiled"
             )
     return notes

@@ -204,6 +204,10 @@ class JobDriver:
         """The job was given something wrong; no retry can help."""
         self._conclude(JobEnding.REFUSED, cause=cause)
 
+    def limited(self, cause: str) -> None:
+        """The job took longer than it may; on a machine with less other work, the same job may succeed."""
+        self._conclude(JobEnding.FAILED, cause=cause)
+
     def unwritten(self, cause: str) -> None:
         """A file of the job cannot be written: halt it or, on a remote host, kill and replace its process."""
         if self._node is not None and self._process is not None:
@@ -295,7 +299,9 @@ class JobDriver:
                 self._release_failed(run, end.cause)
             elif end.unwritten:  # it is not committed, so that it is done again
                 self.unwritten(end.cause)
-            elif run.work.worker == JOB_WORKER and (limit := self._limit_met(run, end)):
+            elif run.work.worker == JOB_WORKER and self._took_too_long(run, end):
+                self.limited(self.job.launch.limits.item_refusal(run.work.stage.kind))
+            elif run.work.worker == JOB_WORKER and (limit := self._memory_limit_met(end)):
                 self.refused(limit)
             elif end.lost and run.work.worker == JOB_WORKER:
                 del self.job.runs[run.work.stage.id]
@@ -309,15 +315,16 @@ class JobDriver:
                 self._feed(run)
         self._context.feed_stalled()
 
-    def _limit_met(self, run: StageRun, end: ItemEnd) -> str | None:
-        """Which limit of its job an item has met, in words; None if it has met none.  It would meet it again."""
-        launch = self.job.launch
-        if end.status is ItemStatus.TIMED_OUT and launch.limits.item_s < run.work.item_timeout_s:
-            return launch.limits.item_refusal(run.work.stage.kind)
+    def _took_too_long(self, run: StageRun, end: ItemEnd) -> bool:
+        """Whether an item has met its job's limit of time."""
+        return end.status is ItemStatus.TIMED_OUT and self.job.launch.limits.item_s < run.work.item_timeout_s
+
+    def _memory_limit_met(self, end: ItemEnd) -> str | None:
+        """The words if an item has met its job's limit of memory, which it would meet again; else None."""
         if end.status is ItemStatus.OK:
             return None
         tail = "" if self._process is None or not end.lost else self._process.tail
-        return memory_refusal(f"{end.cause} {tail}", launch.command.limits.address_space_mb)
+        return memory_refusal(f"{end.cause} {tail}", self.job.launch.command.limits.address_space_mb)
 
     # stages ---------------------------------------------------------------------------------------------------------
 
@@ -382,7 +389,7 @@ class JobDriver:
         if when is None:
             self._context.reactor.clear_alarm(key)
         else:
-            self._context.reactor.set_deadline(key, when, lambda: self.refused(self.job.launch.limits.check_refusal))
+            self._context.reactor.set_deadline(key, when, lambda: self.limited(self.job.launch.limits.check_refusal))
 
     def _watch_for_silence(self) -> None:
         self._watch_the_check()

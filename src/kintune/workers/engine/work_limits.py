@@ -25,11 +25,11 @@ class WorkLimits(msgspec.Struct, frozen=True):
 
     @property
     def check_refusal(self) -> str:
-        """Why a job is refused whose check takes too long."""
+        """Why a job fails whose check takes too long."""
         return f"checking the model took more than {self.check_s:g} s, which is the limit for this job"
 
     def item_refusal(self, kind: str) -> str:
-        """Why a job is refused of which an item of this kind takes too long."""
+        """Why a job fails of which an item of this kind takes too long."""
         return f"the stage {kind!r} took more than {self.item_s:g} s, which is the limit of a stage of this job"
 
 
