@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kintune.core.stage_requests import ValidationContext
+from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.validate.baseline_protocol import BaselineTurn
+from kintune.validate.input_sets import InputSets
 from kintune.validate.plain_outputs import save_outputs
 from kintune.validate.validation_run import ValidationRun
 
@@ -24,7 +25,8 @@ def test_once_rounding_changes_all_shapes_it_need_not_run_again(
     tmp_path: Path, with_noise: list[Any], runs: int
 ) -> None:
     run: Any = ValidationRun.__new__(ValidationRun)
-    run.directory, run._sets, run.conditions, run.skipped = tmp_path, (None,), ValidationContext(threads=1), {}
+    run.directory, run.conditions, run.skipped = tmp_path, ValidationContext(threads=1), {}
+    run._inputs = InputSets(ValidationItem("tuned.kt"), (), tmp_path)
     turns: list[BaselineTurn] = []
 
     def turn(order: BaselineTurn, seconds: float) -> None:

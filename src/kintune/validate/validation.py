@@ -25,6 +25,7 @@ from kintune.runtime.inputs import load_fitting
 from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baselines import FLUSHING
+from kintune.validate.call_timing import time_calls
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
 from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison, judge_score
 from kintune.validate.result_choice import ResultChoice
@@ -209,7 +210,7 @@ def _validate_combination(
                 difference = handed_over or difference
             else:
                 lost_ms = ()
-        calls = run.time_calls() if item.timed else None
+        calls = time_calls(run) if item.timed else None
     judged = difference.verdict is not Verdict.NOT_COMPARED
     if TUNED in interleaved.dropped:
         raise NumericsError(f"the tuned network stopped running: {interleaved.dropped[TUNED]}")

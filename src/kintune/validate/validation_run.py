@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.call_times import CallTimes
 from kintune.core.config import Metric
 from kintune.core.model import spell_shapes
 from kintune.core.paired_ratio import paired_ratio
@@ -21,14 +20,14 @@ from kintune.core.stage_requests import ValidationContext, ValidationItem, workl
 from kintune.core.verdict import Verdict
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.hardware.cores import choose_cores
-from kintune.hardware.cpu import inspect_machine
 from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.hybrid_package import HybridPackage
-from kintune.runtime.inputs import Array, draw_inputs, load_inputs, write_arrays
+from kintune.runtime.inputs import Array
 from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
-from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn, ProfileNodesTurn, ProfileTurn
+from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.baselines import FLUSHING, KINTUNE, BaselineModel
+from kintune.validate.input_sets import InputSets
 from kintune.validate.interleaved import (
     QUICK_SECONDS,
     TURN_SECONDS,
@@ -45,7 +44,6 @@ from kintune.validate.numerics import (
     worse,
 )
 from kintune.validate.plain_outputs import load_outputs, name_parts
-from kintune.validate.region_times import time_regions
 from kintune.validate.score import ScoreOrder, score
 from kintune.wire.worker_client import WorkerRefused
 
@@ -71,7 +69,6 @@ _FAST = "onnxruntime optimised"
 _CHANGED = "Flushing denormal numbers to zero changes outputs of the model itself (--keep-denormals keeps them):"
 _NOTICEABLE = 0.95  # of the time that it takes without flushing
 _BRIEF_SECONDS = 2.0
-_CALL_RUNS, _CALL_SECONDS = 50, 1.0
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
 _SHORTLY = BaselineTurn(runs=2, seconds=0.1)
 _LONG_MS = 5.0  # a run that is made again where slow parts are looked for
@@ -98,7 +95,7 @@ class ValidationRun:
         self._combination = manifest.combinations[number]
         self.directory = directory
         self.cores = choose_cores(1 if board else conditions.threads)  # a board has others
-        self._sets: tuple[str | None, ...] = item.inputs or self._draw() or (None,)
+        self._inputs = InputSets(item, self._combination.inputs, directory)
         self.skipped: dict[str, str] = {}
         self._tuned: list[BaselineProcess] = []
         self.refused: dict[int, dict[str, str]] = {}
@@ -108,21 +105,6 @@ class ValidationRun:
         self.given_draws = manifest.hybrid is not None and not board and _draws_numbers(item.tuned)
         self.once_ms: dict[str, float] = {}
         """The milliseconds of a single run in exact arithmetic, by name."""
-
-    def _draw(self) -> tuple[str, ...]:
-        """Writes files with sets of inputs; none where one set is enough.
-
-        Their seeds follow each other, or there is one for each value of inputs that decide what is computed.
-        """
-        tensors, draws = self._combination.inputs, self.item.draws
-        choices = max((len(tensor.choices) for tensor in tensors), default=0)
-        if max(draws, choices) < 2:
-            return ()
-        paths = []
-        for number in range(max(draws, choices)):
-            paths.append(self.directory / f"inputs {number}.npz")
-            write_arrays(paths[-1], draw_inputs(tensors, self.item.seed + number % draws, number))
-        return tuple(map(str, paths))
 
     def run_untuned(self) -> dict[str, tuple[float, ...]]:
         """Runs the untuned network once, on a board several times if it is quick; returns its latency."""
@@ -142,31 +124,6 @@ class ValidationRun:
                 self.skipped[UNTUNED] = str(error)
                 return {}
         return {UNTUNED: times}
-
-    def time_calls(self) -> CallTimes | None:
-        """Times the kernel calls of the tuned network inside it, and the nodes that it leaves to onnxruntime.
-
-        None on another machine or a GPU, where it does not run, and for other combinations of shapes than the first.
-        """
-        if self.board or self.number or is_gpu(self.manifest.target):
-            return None
-        cpu, threads = inspect_machine().cpu, min(self.conditions.threads, len(self.cores))
-        seconds = self.conditions.prepare_seconds
-        hybrid = read_manifest(self.item.tuned).hybrid
-        with self.process(TUNED) as process:
-            try:
-                process.prepare(seconds)
-                if hybrid is not None:
-                    nodes = process.profile_nodes(ProfileNodesTurn(_CALL_RUNS, _CALL_SECONDS), seconds).nodes
-                else:
-                    found = process.profile_calls(ProfileTurn(threads, _CALL_RUNS, _CALL_SECONDS), seconds)
-                    return CallTimes(cpu, threads, found.us, found.timeline)
-            except EngineError:  # the result is no worse for that
-                return None
-        ran = [number for number, region in enumerate(hybrid.regions) if region.name in {node.name for node in nodes}]
-        package = HybridPackage.open(self.item.tuned)
-        alone = time_regions(package, ran, 0, self.cores[:threads], _CALL_RUNS, _CALL_SECONDS)
-        return CallTimes(cpu, threads, nodes=nodes, regions=alone.kernels, failed=alone.failed)
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -190,12 +147,12 @@ class ValidationRun:
 
     def _once(self, name: str, at: int, noise: int = 0) -> BaselineTurn:
         """Returns the order for a single run on this set of inputs that keeps the outputs."""
-        path = self._sets[at] if len(self._sets) > 1 else None
+        path = self._inputs.file_of_several(at)
         return msgspec.structs.replace(_ONCE, outputs=self._outputs_of(name, at), inputs=path, noise=noise)
 
     def _run_once(self, process: BaselineProcess, exact: bool = False) -> BaselineProcess | None:
         seconds = self.conditions.prepare_seconds
-        others = range(1, len(self._sets)) if exact else ()
+        others = range(1, len(self._inputs)) if exact else ()
         try:
             process.prepare(seconds)
             for at in others:
@@ -252,7 +209,7 @@ class ValidationRun:
         `references` are those still running; one of them runs with noise where a value is out of tolerance.
         """
         worst, compared = NOTHING_COMPARED, set[str]()
-        for at in range(len(self._sets)):
+        for at in range(len(self._inputs)):
             found, ran = self._compare_set(references, at)
             worst = worse(worst, found)
             compared.update(ran)
@@ -281,14 +238,7 @@ class ValidationRun:
 
     def _redraw(self, values: str, references: Sequence[BaselineProcess]) -> int:
         """Runs all on one more set of inputs, whose floating-point numbers are such `values`; returns its number."""
-        at = len(self._sets)
-        tensors = (
-            msgspec.structs.replace(each, values=values) if not each.values and "float" in each.dtype else each
-            for each in self._combination.inputs
-        )
-        path = self.directory / f"inputs {at}.npz"
-        write_arrays(path, draw_inputs(tensors, self.item.seed))
-        self._sets = (*self._sets, str(path))
+        at = self._inputs.redraw(values)
         for process in (*self._tuned, *references):
             try:
                 process.turn(self._once(process.name, at), self.conditions.prepare_seconds)
@@ -340,7 +290,7 @@ class ValidationRun:
             names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples, unsteady or {}
         )
         source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
-        if found.disagreement and (chosen := self._chosen(at)):
+        if found.disagreement and (chosen := self._inputs.chosen(at)):
             source = f"{source}, {chosen}"
         if len(self.manifest.combinations) > 1:
             source = f"{source}, {spell_shapes(self._combination.shapes)}"
@@ -356,20 +306,12 @@ class ValidationRun:
 
         It is a disagreement only if a reference takes them, and the tuned network does not.
         """
-        values, refused = self._chosen(at), self.refused[at]
+        values, refused = self._inputs.chosen(at), self.refused[at]
         if TUNED in refused and any(Path(self._outputs_of(name, at)).exists() for name in REFERENCES):
             return NOTHING_COMPARED._replace(disagreement=f"with {values}, it does not run: {refused[TUNED]}")
         name, why = next(iter(refused.items()))
         what = f"with {values or 'another set of drawn inputs'}"
         return NOTHING_COMPARED._replace(not_compared={what: f"{what}: {name} does not run: {why}"})
-
-    def _chosen(self, at: int) -> str:
-        """The values of inputs that decide what is computed, in this set of inputs; empty where they were given."""
-        choosing = [tensor.name for tensor in self._combination.inputs if tensor.choices]
-        if not choosing or self.item.inputs or self._sets[at] is None:
-            return ""
-        drawn = load_inputs(str(self._sets[at]))
-        return ", ".join(f"{name}={drawn[name].reshape(-1)[0]}" for name in choosing)
 
     def _unsteady(self, references: Sequence[BaselineProcess], at: int) -> dict[str, str]:
         """The outputs that differ in two runs of a reference on the same inputs, each with the reason in words."""
@@ -445,7 +387,7 @@ class ValidationRun:
             rival=KINTUNE if name in ours else FLUSHING[name] if flush else name,
             subject=subject,
             tensors=self._combination.inputs,
-            inputs=self._sets[0],
+            inputs=self._inputs.first,
             seed=self.item.seed,
             threads=self.conditions.threads if name in ours else len(self.cores),
             cores=self.cores if is_timed else _all_processors(),

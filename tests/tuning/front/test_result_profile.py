@@ -16,6 +16,7 @@ from kintune.core.verdict import Verdict
 from kintune.runtime.hybrid_package import HybridPackage, write_hybrid
 from kintune.runtime.manifest import read_manifest
 from kintune.tuning.front.result_profile import result_profile
+from kintune.validate.call_timing import time_calls
 from kintune.validate.validation_run import ValidationRun
 from tests.profiling.test_parts import around_an_lstm
 from tests.support.toy_hybrid import one_region, write_toy_hybrid
@@ -115,7 +116,7 @@ def test_kernels_that_were_compiled_have_the_users_nodes(tmp_path: Path) -> None
     model, path = kintune.load(str(around_an_lstm(tmp_path / "network.onnx"))), tmp_path / "n.kt"
     model.compile(output=str(path), records=str(tmp_path / "r.sqlite"), progress=False)
     item = ValidationItem(str(path))
-    timed = ValidationRun(ValidationContext(threads=1), item, read_manifest(path), tmp_path, "").time_calls()
+    timed = time_calls(ValidationRun(ValidationContext(threads=1), item, read_manifest(path), tmp_path, ""))
     found = profiled(path, timed)
     assert [(call.kernel, call.operators) for call in found.left] == [("lstm", ("LSTM",))]
     first, behind = (call for call in found.calls if call.region >= 0)

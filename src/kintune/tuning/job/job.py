@@ -150,7 +150,9 @@ class TuningJob:
 
     def _run_draft(self, payload: bytes) -> bytes:
         wanted = _decode(payload, DraftPrograms)
-        drafted = self._backend.draft(wanted.chosen, self._state.kernels, keeping=wanted.keeping, beside=wanted.beside)
+        drafted = self._backend.draft(
+            wanted.chosen, self._state.programs.kernels, keeping=wanted.keeping, beside=wanted.beside
+        )
         if drafted.packaged is None or not wanted.alone:
             return _encode(drafted)
         return _encode(DraftResult(self._set_apart(drafted.packaged, wanted)))
@@ -161,13 +163,13 @@ class TuningJob:
     def _run_package(self, payload: bytes) -> bytes:
         wanted = _decode(payload, DraftPrograms)
         packaged = self._backend.package(
-            wanted.chosen, self._state.kernels, keeping=wanted.keeping, untuned=wanted.untuned
+            wanted.chosen, self._state.programs.kernels, keeping=wanted.keeping, untuned=wanted.untuned
         )
         return _encode(self._set_apart(packaged, wanted) if wanted.alone else packaged)
 
     def _set_apart(self, packaged: Packaged, wanted: DraftPrograms) -> Packaged:
         """Add the networks that compute each subgraph twice, for the comparison of single subgraphs."""
-        apart = self._backend.set_apart(wanted.chosen, self._state.kernels)
+        apart = self._backend.set_apart(wanted.chosen, self._state.programs.kernels)
         digests = packaged.digests | apart.digests
         return msgspec.structs.replace(packaged, each_alone=apart.paths, left_out=apart.left_out, digests=digests)
 

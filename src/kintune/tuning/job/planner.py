@@ -187,7 +187,7 @@ class Planner:
 
     def _unbuilt(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Return those that are not built yet, and for which no build was offered."""
-        return [c for c in candidates if c not in self._drafted and c not in self._state.built]
+        return [c for c in candidates if c not in self._drafted and c not in self._state.programs.timeable]
 
     def _build_draft(self, candidates: Sequence[Candidate]) -> Work:
         """Return the stage that builds these programs of a network, so that compiling it need not."""
@@ -226,11 +226,12 @@ class Planner:
         `number` is the round; None is for the closing.  If there are more devices than open rounds, a round is timed on
         several of them.
         """
-        built, references = self._state.built, self._state.references
+        programs = self._state.programs
+        built, references = programs.timeable, programs.references
         missing = [candidate for candidate in awaited if candidate not in built]
         workloads = dict.fromkeys(candidate.workload for candidate in awaited)
         untuned = [Candidate.untuned(w) for w in workloads if w not in references]
-        if missing or any(self._state.unreferenced[c.workload] < _REFERENCE_TRIES for c in untuned):
+        if missing or any(programs.unreferenced[c.workload] < _REFERENCE_TRIES for c in untuned):
             session = self._state.session
             wanted = session.dearest_first(list(dict.fromkeys(missing + untuned)))
             patience_s = BUILD_S if untuned or number is None else session.build_patience_s(BUILD_S)

@@ -7,7 +7,6 @@ models.  These are made again if the process is lost.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy as np
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import JobSpec
 from kintune.core.device import Peak
-from kintune.core.knowledge import TrainedModel
 from kintune.core.messages import Committed, ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
@@ -30,7 +28,6 @@ from kintune.core.stage_results import (
     Prepared,
     Profiled,
     Selected,
-    SlowPart,
     StageName,
     Taught,
     Updated,
@@ -39,32 +36,24 @@ from kintune.core.stage_results import (
 from kintune.core.verdict import Verdict
 from kintune.core.workload import by_combination
 from kintune.errors import OrderError
-from kintune.search.cost_model import CostModel, Trees
 from kintune.search.family import Subject
 from kintune.search.session import SearchSession
 from kintune.search.sketch_program import narrow
 from kintune.tuning.job.backend import CompilerBackend
+from kintune.tuning.job.built_programs import BuiltPrograms
 from kintune.tuning.job.finalists import FINALISTS, Finalists
-from kintune.tuning.job.handover import (
-    EVERYTHING,
-    handover_note,
-    next_handover,
-    returned_note,
-    slow_handover,
-    slow_line,
-)
+from kintune.tuning.job.handover import Handover, may_hand_over, returned_note
 from kintune.tuning.job.narrowing import Narrowing
 from kintune.tuning.job.network_check import NetworkCheck
 from kintune.tuning.job.outcomes import MEASURING, NEEDED, VERDICTS, rounding_note
 from kintune.tuning.job.preparing_again import prepare_again
+from kintune.tuning.job.search_models import SearchModels, readable
 from kintune.tuning.job.stage_factory import StageFactory
 from kintune.tuning.job.statistics import JobStatistics
 from kintune.tuning.job.target import BaselinesAndTarget
 
 __all__ = ["TRIES", "JobState"]
 
-_MOST_TOLD = 2  # slow parts in a note
-_MOST_HANDOVERS = 2  # of slow parts: the network is prepared again for each
 TRIES = 3
 """How often a stage that is needed for a result is tried before the job fails."""
 
@@ -77,18 +66,16 @@ class JobState:
     """The state of one job.
 
     `setbacks` counts the failures in a row of stages that are needed for a result, `setback` is the last of them.
-    `plan` is the round that was selected last.  `built` has the programs that are still to be timed, with finalists.
-    `unreferenced` counts how often a workload's untuned program, its reference, failed to build in this process.
-    `wants_peak` says that the device's peak is to be measured.
+    `plan` is the round that was selected last.  `programs` are those that were built in this process.  `wants_peak`
+    says that the device's peak is to be measured.
 
     `check` is the current check of the network, or the last one.  `checked` are the programs that were found good, None
     before the first good check.  `draft` was compiled and is still to be run.  `is_wrong` says that the network fails
     however it is lowered: `check.cause` is the cause, `culprit` the user's node at fault (None before the search for
-    it, empty if it was not found).  `slow` are parts of a network that is only compiled, with which onnxruntime is far
-    faster, so that their nodes are to be handed over.  `failure` is why the job cannot go on, empty if it can.  `notes`
-    has a line for each thing that the user should know.  `wants_alone` says that the network's outputs are accepted
-    only because of rounding, so that its subgraphs are to be compared one by one.  `baselines` has other runtimes and
-    the target; `narrowing`, the choice of precisions, which begins once the finalists were timed again.
+    it, empty if it was not found).  `failure` is why the job cannot go on, empty if it can.  `notes` has a line for
+    each thing that the user should know.  `wants_alone` says that the network's outputs are accepted only because of
+    rounding, so that its subgraphs are to be compared one by one.  `baselines` has other runtimes and the target;
+    `narrowing`, the choice of precisions, which begins once the finalists were timed again.
     """
 
     def __init__(self, spec: JobSpec, backend: CompilerBackend, stages: StageFactory) -> None:
@@ -98,9 +85,7 @@ class JobState:
         self.packaged: Packaged | None = None
         self.proof: ValidationResult | None = None
         self.plan: Round | None = None
-        self.built: dict[Candidate, Built] = {}
-        self.references: dict[str, Built] = {}
-        self.unreferenced: Counter[str] = Counter()
+        self.programs = BuiltPrograms()
         self.setbacks = 0
         self.setback = ""
         self.wants_peak = False
@@ -111,8 +96,6 @@ class JobState:
         self.is_wrong = False
         self.failure = ""
         self.culprit: str | None = None
-        self.slow: tuple[SlowPart, ...] = ()
-        self._handovers = 0  # of slow parts
         self.notes: list[str] = []
         self.wants_alone = False
         self.narrowing = Narrowing.of(spec.options)
@@ -122,8 +105,9 @@ class JobState:
         self._session: SearchSession | None = None
         self._finalists: Finalists | None = None
         self._is_prepared_here = False
+        self._handover = Handover()
         self._of_kin: set[Candidate] = set()
-        self._stale_models: set[str] = set()
+        self._models = SearchModels()
         self._is_repaired = False
         self._drafted_s: dict[str, float] = {}  # build times by digest, of candidates that were not selected yet
 
@@ -156,12 +140,6 @@ class JobState:
         return prepared
 
     @property
-    def kernels(self) -> dict[str, Built]:
-        """The programs built in this process that can be linked into the network, by candidate digest."""
-        built = [*self.built.values(), *self.references.values()]
-        return {each.candidate: each for each in built if each.object_file}
-
-    @property
     def is_checking(self) -> bool:
         """Whether a check is running, or is to begin."""
         return self.checked is None or (self.check is not None and self.check.ok is None)
@@ -174,12 +152,11 @@ class JobState:
 
     @property
     def wants_handover(self) -> tuple[str, ...]:
-        """The nodes to run in onnxruntime from now on, since the network fails with them; empty if none may."""
-        if self.slow and self.prepared is not None:
-            return slow_handover(self.prepared, self.slow)
-        if not self.is_wrong or self.culprit is None or self.prepared is None:
+        """The nodes to run in onnxruntime from now on, since the network fails or is slow with them; empty if none."""
+        if self.prepared is None:
             return ()
-        return next_handover(self.prepared, self.culprit, self.check.cause if self.check is not None else "")
+        culprit = self.culprit if self.is_wrong else None
+        return self._handover.next(self.prepared, culprit, self.check.cause if self.check is not None else "")
 
     def shipping(self) -> dict[str, Candidate]:
         """Return the programs to ship: the fastest ones, or those of the check where these fail or none was timed."""
@@ -194,9 +171,7 @@ class JobState:
 
     def retrain(self) -> None:
         """Train the models that were lost with an earlier process; the same samples give the same models."""
-        if self._stale_models:
-            self.session.adopt(self.session.train(sorted(self._stale_models)), rounds=())
-            self._stale_models.clear()
+        self._models.retrain(self.session)
 
     def latency_us(self) -> tuple[float, ...]:
         """Return the estimated latency of the network with each combination of shapes."""
@@ -260,7 +235,7 @@ class JobState:
         elif event.kind in MEASURING:
             self._fold_outcome(event.kind, _decode(event.payload, Profiled))
         elif event.kind == StageName.UPDATE and ok:
-            self._fold_update(_decode(event.payload, Updated))
+            self._models.adopt(_decode(event.payload, Updated), self.session)
         elif event.kind == StageName.PACKAGE and ok:
             self.packaged = _decode(event.payload, Packaged)
             self.narrowing.settle()
@@ -268,16 +243,12 @@ class JobState:
             self._fold_proof(_decode(event.payload, ValidationResult))
 
     def _fold_prepare(self, prepared: Prepared) -> None:
-        if prepared.handed_over != self.spec.handed_over:
-            cause = self.check.cause if self.check is not None else ""
-            if self.slow:
-                cause = "; ".join(slow_line(part) for part in self.slow[:_MOST_TOLD])
-            self.notes.append(handover_note(prepared.handed_over, self.spec.handed_over, cause))
+        cause = self.check.cause if self.check is not None else ""
+        self.notes += self._handover.end(prepared.handed_over, self.spec.handed_over, cause)
         self.spec = msgspec.structs.replace(
             self.spec, conservative=prepared.conservative, handed_over=prepared.handed_over
         )
         self.is_wrong, self.culprit, self.check, self.draft, self.statistics.curve = False, None, None, None, []
-        self.slow = ()
         if not self._is_prepared_here and (change := prepare_again(self._backend, self.spec, prepared)):
             self.failure = change
             return
@@ -311,15 +282,15 @@ class JobState:
                 self.session.know(fact.candidate, fact.confirmed or fact.outcome, _features(fact.features))
                 if fact.confirmed is not None:
                     self.finalists.know(fact.candidate, fact.confirmed)
-        self._stale_models.update(state.family for state in self.session.states.values())
+        self._models.lose(state.family for state in self.session.states.values())
         self._point()
 
     def _fold_kin(self, taught: Taught) -> None:
-        usable = tuple(model for model in taught.knowledge.models if Trees.can_read(model.blob))
-        knowledge = msgspec.structs.replace(taught.knowledge, models=usable)
-        lost = taught.lost + len(taught.knowledge.models) - len(usable)
+        knowledge = readable(taught.knowledge)
+        usable = len(knowledge.models)
+        lost = taught.lost + len(taught.knowledge.models) - usable
         self.session.teach(knowledge)
-        self.statistics.taught(len(knowledge.programs), len(usable), lost)
+        self.statistics.taught(len(knowledge.programs), usable, lost)
         self.wants_peak = self.spec.options.is_long or self.spec.options.strategy.budget == "prospect"
         if taught.peak is not None:
             self._fold_peak(taught.peak)
@@ -351,20 +322,12 @@ class JobState:
         elif (proof.basis or proof.doubtful) and not self.wants_alone:
             self.wants_alone = True
             self.draft = None  # compiled again, for the comparison of subgraphs
-        elif self._is_too_slow(proof):
-            self.slow = proof.slow
-            self._handovers += 1
-        else:
+        elif not self._handover.takes_slow(self.prepared, proof.slow):
             self.checked_proof = proof
             self._attempted("")
             told = proof.basis or proof.doubtful
             if told and not self.is_checking and not self.spec.options.is_proven:  # else `_fold_proof` adds it
                 self.notes.append(rounding_note(proof))
-
-    def _is_too_slow(self, proof: ValidationResult) -> bool:
-        """Whether parts of the network are to run in onnxruntime, which is far faster with them."""
-        nodes = slow_handover(self.prepared, proof.slow) if self.prepared is not None else ()
-        return bool(nodes) and (self._handovers < _MOST_HANDOVERS or EVERYTHING in nodes)
 
     def _fold_proof(self, proof: ValidationResult) -> None:
         cause = self._why_wrong(proof)
@@ -391,8 +354,7 @@ class JobState:
         """
         if proof.verdict is Verdict.WRONG:
             return proof.disagreement or "its outputs differ"
-        may = self.prepared is not None and self.prepared.can_hand_over and EVERYTHING not in self.prepared.handed_over
-        return proof.doubtful if may else ""
+        return proof.doubtful if self.prepared is not None and may_hand_over(self.prepared) else ""
 
     def _fold_failure(self, kind: str, cause: str) -> None:
         """Take in that the network cannot be compiled or does not run; another try would fail in the same way."""
@@ -469,16 +431,10 @@ class JobState:
         elif built.failure is None:
             self._drafted_s[built.candidate] = seconds
         candidate = self._stages.candidate(built.candidate)
-        if built.failure is not None:
-            if candidate is not None and candidate.sketch == UNTUNED:
-                self.unreferenced[candidate.workload] += 1
-            if not self._searched(built.candidate, built.failure):
-                self._confirmed(built.candidate, built.failure)
-            return
         if candidate is not None:  # else it was built for an earlier process
-            self.built[candidate] = built
-            if candidate.sketch == UNTUNED:
-                self.references[candidate.workload] = built
+            self.programs.observe(candidate, built)
+        if built.failure is not None and not self._searched(built.candidate, built.failure):
+            self._confirmed(built.candidate, built.failure)
 
     def _fold_outcome(self, kind: str, profiled: Profiled) -> None:
         observe = self._searched if kind == StageName.PROFILE else self._confirmed
@@ -493,7 +449,8 @@ class JobState:
         self.statistics.count(candidate, outcome, trial=not known, of_kin=candidate in self._of_kin)
         self.session.observe(candidate, outcome)
         if all(other.workload != candidate.workload for other in self.session.pending):
-            self._let_go_of_the_slow(candidate.workload)
+            fastest = self.session.states[candidate.workload].fastest(FINALISTS)
+            self.programs.keep_only(set(fastest), candidate.workload)
         self._of_kin.discard(candidate)
         self._point()
         return True
@@ -505,12 +462,6 @@ class JobState:
             return known if self.session.awaits(known) else None
         return next((c for c in self.session.pending if c.digest == digest), None)  # an earlier process offered it
 
-    def _let_go_of_the_slow(self, workload: str) -> None:
-        """Drop the built programs of a workload that are not among its fastest ones, and so no finalists."""
-        finalists = set(self.session.states[workload].fastest(FINALISTS))
-        for candidate in [c for c in self.built if c.workload == workload and c not in finalists]:
-            del self.built[candidate]
-
     def _confirmed(self, digest: str, outcome: Outcome) -> bool:
         """Take in an outcome of a finalist; returns False if none is awaited for this candidate."""
         candidate = self._stages.candidate(digest)
@@ -521,17 +472,6 @@ class JobState:
         self.statistics.count(candidate, outcome, trial=False)
         self.finalists.observe(candidate, outcome)
         return True
-
-    def _fold_update(self, updated: Updated) -> None:
-        models: dict[str, CostModel] = {}
-        for version in updated.versions:
-            blob = updated.blobs.get(version.blob)
-            if blob is None:
-                self._stale_models.add(version.family)
-            else:
-                models[version.family] = Trees.from_bytes(TrainedModel.from_bytes(blob).trees)
-                self._stale_models.discard(version.family)
-        self.session.adopt(models, updated.families, updated.rounds)
 
     def _point(self) -> None:
         if self.session.states:

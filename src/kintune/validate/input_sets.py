@@ -1,0 +1,71 @@
+"""The sets of inputs on which the runtimes of a validation run: given by the user, or drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from kintune.core.model import Tensor
+from kintune.core.stage_requests import ValidationItem
+from kintune.runtime.inputs import draw_inputs, load_inputs, write_arrays
+
+__all__ = ["InputSets"]
+
+
+class InputSets:
+    """Numbered sets of inputs, each a file.  Where a single set is drawn there is none: each process draws it itself.
+
+    `first` is the file of the first set, None if there is none.
+    """
+
+    def __init__(self, item: ValidationItem, tensors: Sequence[Tensor], directory: Path) -> None:
+        """Takes the sets that the item names, or else writes those that it asks for to the directory."""
+        self._item = item
+        self._tensors = tensors
+        self._directory = directory
+        self._files: tuple[str | None, ...] = item.inputs or self._draw() or (None,)
+        self.first = self._files[0]
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def file_of_several(self, at: int) -> str | None:
+        """The file of this set; None where there is only one set, with which each process has started."""
+        return self._files[at] if len(self._files) > 1 else None
+
+    def redraw(self, values: str) -> int:
+        """Draws one more set, whose floating-point numbers are such `values` (as in `Tensor`); returns its number."""
+        at = len(self._files)
+        tensors = (
+            msgspec.structs.replace(each, values=values) if not each.values and "float" in each.dtype else each
+            for each in self._tensors
+        )
+        path = self._directory / f"inputs {at}.npz"
+        write_arrays(path, draw_inputs(tensors, self._item.seed))
+        self._files = (*self._files, str(path))
+        return at
+
+    def chosen(self, at: int) -> str:
+        """The values of inputs that decide what is computed, in this set of inputs; empty where they were given."""
+        choosing = [tensor.name for tensor in self._tensors if tensor.choices]
+        if not choosing or self._item.inputs or self._files[at] is None:
+            return ""
+        drawn = load_inputs(str(self._files[at]))
+        return ", ".join(f"{name}={drawn[name].reshape(-1)[0]}" for name in choosing)
+
+    def _draw(self) -> tuple[str, ...]:
+        """Writes files with sets of inputs; none where one set is enough.
+
+        Their seeds follow each other, or there is one for each value of inputs that decide what is computed.
+        """
+        draws = self._item.draws
+        choices = max((len(tensor.choices) for tensor in self._tensors), default=0)
+        if max(draws, choices) < 2:
+            return ()
+        paths = []
+        for number in range(max(draws, choices)):
+            paths.append(self._directory / f"inputs {number}.npz")
+            write_arrays(paths[-1], draw_inputs(self._tensors, self._item.seed + number % draws, number))
+        return tuple(map(str, paths))
