@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.tvm
 
-LSTM_ALONE = "m (float[5, 1, 16] x, float[1, 32, 16] w, float[1, 32, 8] r) => (float[5, 1, 1, 8] y) {\
- y = LSTM<hidden_size = 8, clip = 3.0>(x, w, r) }"
+DISTANCES_ALONE = 'm (float[5, 16] x, float[8, 16] w) => (float[5, 8] y) {\
+ y = com.microsoft.CDist<metric = "euclidean">(x, w) }'
 NON_ZERO = "m (float[3, 4] x) => (int64[2, N] y) { y = NonZero(x) }"
 IN_A_BRANCH = """
     m (float[64, 512] x, bool c) => (float[64, 512] y) {
@@ -38,8 +38,8 @@ IN_A_BRANCH = """
 """
 
 
-def lstm_between_convolutions() -> ModelProto:
-    """Two convolutions, an LSTM that cannot be compiled, two convolutions."""
+def distances_between_convolutions() -> ModelProto:
+    """Two convolutions, distances, which are not compiled, two convolutions."""
     draw = np.random.default_rng(0)
 
     def weight(name: str, *shape: int) -> onnx.TensorProto:
@@ -56,7 +56,7 @@ def lstm_between_convolutions() -> ModelProto:
         *conv("x", 1),
         *conv("r1", 2),
         helper.make_node("Reshape", ["r2", "rows"], ["q"], "to rows"),
-        helper.make_node("LSTM", ["q", "wl", "rl"], ["l"], "recurrent", hidden_size=32, clip=3.0),
+        helper.make_node("CDist", ["q", "points"], ["l"], "distance", domain="com.microsoft", metric="euclidean"),
         helper.make_node("Reshape", ["l", "image"], ["i"], "to an image"),
         *conv("i", 3),
         *conv("r3", 4),
@@ -64,8 +64,8 @@ def lstm_between_convolutions() -> ModelProto:
     ]
     weights = [
         weight("w1", 32, 16, 3, 3), weight("w2", 32, 32, 3, 3), weight("w3", 32, 16, 3, 3), weight("w4", 16, 32, 3, 3),
-        weight("wl", 1, 128, 256), weight("rl", 1, 128, 32),
-        numpy_helper.from_array(np.array([128, 1, 256]), "rows"),
+        weight("points", 32, 256),
+        numpy_helper.from_array(np.array([128, 256]), "rows"),
         numpy_helper.from_array(np.array([1, 16, 16, 16]), "image"),
     ]  # fmt: skip
     graph = helper.make_graph(
@@ -75,7 +75,8 @@ def lstm_between_convolutions() -> ModelProto:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, 16, 16])],
         weights,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=domains, ir_version=9)
 
 
 def draw(**shapes: tuple[int, ...]) -> dict[str, NDArray[np.float32]]:
@@ -122,20 +123,20 @@ def refused(place: Place, operator: str) -> None:
     assert not list(place.folder.glob("refused.kt*"))
 
 
-def test_an_lstm_between_convolutions_runs_in_onnxruntime(empty_place: Place) -> None:
-    told = compiled(empty_place, lstm_between_convolutions(), draw(x=(1, 16, 32, 32)))
-    assert "2 regions of the graph are compiled; onnxruntime runs LSTM (1)" in told
+def test_distances_between_convolutions_run_in_onnxruntime(empty_place: Place) -> None:
+    told = compiled(empty_place, distances_between_convolutions(), draw(x=(1, 16, 32, 32)))
+    assert "2 regions of the graph are compiled; onnxruntime runs com.microsoft::CDist (1)" in told
     assert evaluated(empty_place)
-    refused(empty_place, "LSTM")
+    refused(empty_place, "CDist")
 
 
 @pytest.mark.slow
-def test_a_model_of_nothing_but_an_lstm_runs_in_onnxruntime(empty_place: Place) -> None:
+def test_a_model_of_nothing_but_distances_runs_in_onnxruntime(empty_place: Place) -> None:
     """The fast tests have the same with a node whose shape depends on the data."""
-    told = compiled(empty_place, parse(LSTM_ALONE), draw(x=(5, 1, 16), w=(1, 32, 16), r=(1, 32, 8)))
+    told = compiled(empty_place, parse(DISTANCES_ALONE, "com.microsoft"), draw(x=(5, 16), w=(8, 16)))
     assert "the whole model runs in onnxruntime" in told
     assert evaluated(empty_place)
-    refused(empty_place, "LSTM")
+    refused(empty_place, "CDist")
 
 
 def test_a_shape_that_depends_on_the_data_runs_in_onnxruntime(empty_place: Place) -> None:
@@ -190,7 +191,7 @@ def test_regions_in_a_branch(empty_place: Place) -> None:
 
 @pytest.mark.slow  # tests/validate/test_region_choice.py and test_validation.py choose regions
 def test_what_comes_of_tuning_is_right_whichever_regions_win(empty_place: Place) -> None:
-    model, inputs = lstm_between_convolutions(), draw(x=(1, 16, 32, 32))
+    model, inputs = distances_between_convolutions(), draw(x=(1, 16, 32, 32))
     onnx.save(model, empty_place.folder / "m.onnx")
     np.savez(empty_place.folder / "x.npz", **inputs)
     limits = ("--trials", 8, "--threads", empty_place.threads)
@@ -202,4 +203,4 @@ def test_what_comes_of_tuning_is_right_whichever_regions_win(empty_place: Place)
     assert report["within_tolerance"]
     hybrid = read_manifest(empty_place.folder / "m.kt").hybrid
     assert hybrid is not None
-    assert hybrid.operators["LSTM"] == 1
+    assert hybrid.operators["com.microsoft::CDist"] == 1

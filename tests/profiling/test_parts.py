@@ -126,8 +126,8 @@ def test_a_result_in_memory_is_profiled(tmp_path: Path) -> None:
     assert found.threads == 1
 
 
-def around_an_lstm(path: Path) -> Path:
-    """A network that is compiled before and behind an LSTM with clipping, which is not."""
+def around_distances(path: Path) -> Path:
+    """A network that is compiled before and behind an operator of onnxruntime's own, which is not."""
 
     def weight(name: str, *shape: int) -> TensorProto:
         return numpy_helper.from_array(np.full(shape, 0.01, np.float32), name)
@@ -135,19 +135,20 @@ def around_an_lstm(path: Path) -> Path:
     nodes = [
         helper.make_node("MatMul", ["x", "w1"], ["a"], "project"),
         helper.make_node("Relu", ["a"], ["h"], "relu"),
-        helper.make_node("LSTM", ["h", "wl", "rl"], ["y"], "lstm", hidden_size=32, clip=3.0),
+        helper.make_node("CDist", ["h", "points"], ["y"], "distance", domain="com.microsoft", metric="euclidean"),
         helper.make_node("Reshape", ["y", "shape"], ["rows"], "flatten"),
         helper.make_node("MatMul", ["rows", "w2"], ["z"], "classify"),
         helper.make_node("Relu", ["z"], ["out"], "last"),
     ]
     ends = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [64, 1, 512]), ("out", [64, 1024]))
+        for name, shape in (("x", [64, 512]), ("out", [64, 4096]))
     ]
-    weights = [weight("w1", 512, 512), weight("wl", 1, 128, 512), weight("rl", 1, 128, 32), weight("w2", 32, 1024)]
+    weights = [weight("w1", 512, 512), weight("points", 32, 512), weight("w2", 32, 4096)]
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     shape = numpy_helper.from_array(np.array([64, 32]), "shape")
     graph = helper.make_graph(nodes, "network", ends[:1], ends[1:], [*weights, shape])
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
+    save(helper.make_model(graph, opset_imports=domains, ir_version=9), str(path))
     return path
 
 
@@ -155,10 +156,10 @@ def around_an_lstm(path: Path) -> Path:
 def test_kernels_of_regions_have_the_users_nodes(tmp_path: Path) -> None:
     import kintune
 
-    model = kintune.load(str(around_an_lstm(tmp_path / "network.onnx")))
+    model = kintune.load(str(around_distances(tmp_path / "network.onnx")))
     model.compile(output=str(tmp_path / "n.kt"), records=str(tmp_path / "r.sqlite"), progress=False)
     found = kintune.profile(tmp_path / "n.kt", model=model, runs=5)
-    assert [(call.kernel, call.operators) for call in found.left] == [("lstm", ("LSTM",))]
+    assert [call.kernel for call in found.left] == ["distance", "flatten"]
     first, behind = (call for call in found.calls if call.region >= 0)
     assert [node.name for node in first.nodes] == ["project", "relu"]
     assert [node.name for node in behind.nodes][-2:] == ["classify", "last"]
