@@ -193,6 +193,7 @@ def _tables() -> dict[str, Build]:
 
 ELSEWHERE = frozenset({
     "AllClassNMS", "Attention", "BiasGelu", "Col2Im", "Constant", "DFT", "EmbedLayerNormalization", "FastGelu", "If",
+    "DynamicQuantizeLSTM",
     "DynamicQuantizeMatMul", "FusedConv", "FusedGemm", "FusedMatMul", "MatMulIntegerToFloat", "MultiHeadAttention",
     "QAttention", "QEmbedLayerNormalization", "QuickGelu", "RotaryEmbedding",
     "MatMulInteger", "MatMulInteger16", "MatMulNBits", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul",

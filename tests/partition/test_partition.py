@@ -139,7 +139,7 @@ class TestHandingOver:
         found = partition(onnx_model(parse(CHAIN)), compiler, ("Erf of 'c'",))
         assert left_in(found) == ["Region0", "Erf", "Region1"]
         assert "Erf of 'c'" not in compiler.asked
-        assert found.reasons == {"Erf of 'c'": "wrong or not compilable in this network"}
+        assert found.reasons == {"Erf of 'c'": "slow, wrong or not compilable in this network"}
 
     def test_everything_is_handed_over(self) -> None:
         compiler = Refusing()

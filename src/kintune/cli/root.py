@@ -71,7 +71,7 @@ COMMANDS = {
     "estimate": Entry("kintune.cli.estimate", "Estimate the time and the gain of tuning a model.", section=_MODEL),
     "export": Entry("kintune.cli.export", "Write a tuned model for programs without Kintune.", section=_DEPLOY),
     "merge": Entry("kintune.cli.merge", "Merge files of one model, tuned on several machines.", section=_DEPLOY),
-    "check": Entry("kintune.cli.check", "Fail if a tuned model is slower than onnxruntime.", section=_DEPLOY),
+    "check": Entry("kintune.cli.check", "Fail if a tuned model is slower than onnxruntime, or wrong.", section=_DEPLOY),
     "submit": Entry("kintune.cli.submit", "Submit a model to a tuning service.", extra="client", section=_AT_SERVICE),
     "jobs": Entry("kintune.cli.jobs", "List your jobs at a service.", "list_jobs", "client", section=_AT_SERVICE),
     "job": Entry("kintune.cli.root", "Show or control one job at a service.", "job", section=_AT_SERVICE),

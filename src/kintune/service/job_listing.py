@@ -139,7 +139,7 @@ class JobListing:
     def ran(self, since: float) -> list[ListedJob]:
         """The jobs that began, and were under way after this time (seconds since 1970), whoever they belong to."""
         later = jobs.c.started.is_not(None) & (jobs.c.ended.is_(None) | (jobs.c.ended >= since))
-        return self._read(_LISTED.where(later).order_by(jobs.c.started.desc()).limit(_MOST_RAN))
+        return self._read(_LISTED.where(later).order_by(jobs.c.started.desc(), jobs.c.created).limit(_MOST_RAN))
 
     def _read(self, query: Select[Any]) -> list[ListedJob]:
         with self._database.snapshot() as connection:

@@ -1,28 +1,20 @@
-"""A recurrent layer is one kernel; what is not quite one stays with onnxruntime, or is lowered as usual."""
+"""A recurrent layer is one kernel; cells that are spelled out are lowered as usual."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
-from kintune.errors import ModelError
 from tests.support.examples import compiled_examples
 from tests.support.recurrent import ACTIVATIONS, Cell, Layer
 
 pytestmark = pytest.mark.tvm
 
-TWISTS = {
-    "clip": "clipping is not supported",
-    "coupled": "coupled input and forget gates are not supported",
-    "activation": "are not supported",
-    "last activation": "are not supported",
-}
+TWISTS = ("clip", "coupled", "activation", "last activation")
 LSTM_CELLS = ("", "coupled", "peephole", "hard", "no output", "squared", "mixed", "reversed")
 GRU_CELLS = ("", "hard", "mixed", "reversed")
 
@@ -78,39 +70,11 @@ def kernels(model: Any, folder: Path) -> list[str]:
 
 
 @drawn
-@given(layer=layers(""))
+@given(layer=layers("", *TWISTS))
 def test_whatever_is_drawn_is_one_kernel_that_computes_it(layer: Layer, compare_model: Any, tmp_path: Path) -> None:
     model, feeds = layer.model()
     compare_model(model, feeds)
     assert kernels(model, tmp_path) == [layer.cell.lower()], layer
-
-
-@drawn
-@given(layer=layers(*TWISTS))
-def test_what_is_not_quite_a_layer_stays_with_onnxruntime(layer: Layer, tmp_path: Path) -> None:
-    """It alone, with the reason; and the network computes what it did."""
-    import tvm
-
-    from kintune.models.onnx import read
-    from kintune.partition.compilable import CompilableNodes
-    from kintune.partition.composition import compose
-    from kintune.partition.partition import partition
-    from kintune.runtime.target import resolve_target
-    from tests.support.partitions import DIGEST, computed, with_functions
-
-    model, feeds = layer.model()
-    with pytest.raises(ModelError, match=TWISTS[layer.twist]):
-        kernels(model, tmp_path)
-    read_model = read(tmp_path / "imported.onnx", {})
-    target = tvm.target.Target(json.loads(resolve_target("native", 1)))
-    found = partition(read_model, CompilableNodes(target, tmp_path / "answers").why_not)
-    assert found.operators[layer.cell] == 1
-    assert any(TWISTS[layer.twist] in why for why in found.reasons.values())
-    everything = range(len(found.regions))
-    host = compose(found.marked, found.regions, everything, DIGEST)
-    ours = computed(with_functions(host, found.marked, found.regions, everything), feeds)
-    for name, wanted in computed(model, feeds).items():
-        np.testing.assert_allclose(ours[name], wanted, rtol=1e-4, atol=1e-5, err_msg=str(layer))
 
 
 @drawn
@@ -121,6 +85,6 @@ def test_cells_that_are_spelled_out_are_lowered_as_usual(cell: Cell, compare_mod
     assert kernels(model, tmp_path) == []
 
 
-def test_the_draws_reach_all_that_is_not_quite_a_layer() -> None:
+def test_the_draws_reach_every_twist() -> None:
     found = {Layer(twist=twist).settled().model()[0].SerializeToString() for twist in ("", *TWISTS)}
     assert len(found) == len(TWISTS) + 1

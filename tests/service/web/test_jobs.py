@@ -315,7 +315,7 @@ def test_a_job_tells_its_gain(anna: TestClient, application: ApplicationState, m
     application.jobs.progressed(job, ProgressReport("profile", best_ms=1.5, fastest_baseline=fastest))
     (listed,) = anna.get("/api/v1/jobs").json()["jobs"]
     assert listed["latency_ms"] == 1.5
-    assert listed["fastest_baseline"] == {"name": "onnxruntime", "ms": 2.0, "ratio": 0.75}
+    assert listed["fastest_baseline"] == {"name": "onnxruntime", "ms": 2.0, "ratio": 0.75, "low": None, "high": None}
 
 
 def test_events_of_a_job_that_is_over_end_at_once(anna: TestClient, application: ApplicationState, model: int) -> None:
