@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.graphs import Graph
@@ -115,7 +115,8 @@ drawings = st.builds(
 ).filter(lambda drawn: max(drawn.pads) < min(drawn.window))  # fmt: skip
 
 
-@settings(max_examples=3, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=3, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@example(drawn=[Drawn((2, 4), (4, 3), (0, 0, 1, 1), 1, 1, False, 24)])
 @given(drawn=st.lists(drawings, min_size=6, max_size=6))
 def test_whatever_is_averaged_is_right(
     drawn: list[Drawn], cpu: tvm.target.Target, run_program: RunsProgram, tmp_path_factory: pytest.TempPathFactory

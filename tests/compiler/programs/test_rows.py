@@ -121,6 +121,34 @@ def test_functions_of_one_number_read_what_was_computed_before(axis: int, cpu: t
     np.testing.assert_allclose(found, _softmax(np.maximum(x + x, x), axis), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("by", ["element", "column", "row"])
+@pytest.mark.parametrize("adjacent", ["columns", "rows"])
+def test_sums_of_what_is_chosen(by: str, adjacent: str, cpu: tvm.target.Target) -> None:
+    """By conditions that differ from lane to lane: TVM bound the value of the last lane for all."""
+    from tvm import te, tirx
+
+    from kintune.compiler.programs.rows import write_rows
+
+    x = te.placeholder((70, 70), "float32", name="x")
+    conditions = {"element": lambda own, _row, _column: own > 0, "column": lambda _own, _row, column: column < 50}
+    condition = conditions.get(by, lambda _own, row, _column: row < 50)
+
+    def chosen(row: Any, column: Any) -> Any:
+        own = x[row, column] if adjacent == "columns" else x[column, row]
+        return tirx.if_then_else(condition(own, row, column), own, tirx.const(0, "float32"))
+
+    each = te.compute(x.shape, chosen, name="chosen")
+    along = te.reduce_axis((0, 70), "along")
+    total = te.compute((70,), lambda row: te.sum(each[row, along], axis=along), name="total")
+    function = te.create_prim_func([x, total], index_dtype_override="int64")
+    data = np.random.default_rng(1).standard_normal((70, 70), dtype=np.float32)
+    rows = data if adjacent == "columns" else data.T
+    places = np.arange(70)
+    wanted = np.where({"element": rows > 0, "column": places < 50, "row": places[:, None] < 50}[by], rows, 0).sum(1)
+    written = write_rows(function) or function
+    np.testing.assert_allclose(_run(written, cpu, data, np.zeros(70, np.float32)), wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["max", "min"])
 @pytest.mark.parametrize(("shape", "axis"), [((6, 33), 1), ((5, 300), 1), ((3, 20, 70), 1)])
 def test_extremes_of_what_is_computed_keep_nan(

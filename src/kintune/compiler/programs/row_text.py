@@ -76,17 +76,29 @@ def _calls(value: Any) -> list[Any]:
 def lane_loop(each: Pass) -> Any:
     """The kind of a loop over the lanes of a pass: vectorised, but for truth values, of which TVM makes no vectors.
 
-    It is serial as well where a called function takes scalars only, which cannot use what is bound to vectors.
+    It is serial as well where a called function takes scalars only, which cannot use what is bound to vectors, and
+    where an `if_then_else` depends on elements: TVM computes that lane by lane, and binds the value of the last lane.
     """
     kinds = [str(binding.value.ty) for binding in each.bindings if binding.variable is not None]
     kinds += [str(load.source.dtype) for value in _values(each) for load in _loads(value)]
     calls = [call for value in _values(each) for call in _calls(value)]
-    together = "bool" not in kinds and all(map(_takes_vectors, calls))
+    together = "bool" not in kinds and all(map(_takes_vectors, calls)) and not _chooses_by_element(each)
     return tirx.ForKind.VECTORIZED if together else tirx.ForKind.SERIAL
 
 
 def _takes_vectors(call: Any) -> bool:
     return str(getattr(call.op, "name", "")) in _OF_VECTORS or bool(call.op.get_attr("TVectorizable"))
+
+
+def _chooses_by_element(each: Pass) -> bool:
+    """Whether a condition of an `if_then_else` depends on elements of tensors, or on values bound before."""
+    bound = [binding.variable for binding in each.bindings if binding.variable is not None]
+    return any(_loads(condition) or _used_bare(condition, bound) for condition in _conditions(each))
+
+
+def _conditions(each: Pass) -> list[Any]:
+    calls = [call for value in _values(each) for call in _calls(value)]
+    return [call.args[0] for call in calls if str(getattr(call.op, "name", "")) == _CHOICE]
 
 
 def stores(each: Pass, value: Any, values: dict[Any, Any]) -> list[Any]:
@@ -99,10 +111,11 @@ def stores(each: Pass, value: Any, values: dict[Any, Any]) -> list[Any]:
 def strides_of(each: Pass, variables: Sequence[Any], *, bare: bool = False) -> list[list[int]] | None:
     """How many elements lie between neighbours along each variable in what a pass reads and writes.
 
-    None where that is not the same everywhere, or a variable is used for something else than indices unless `bare`.
+    None where that is not the same everywhere, or a variable is used for something else than indices.  With `bare`, it
+    may be used for anything but the condition of an `if_then_else`; see `lane_loop`.
     """
     values = _values(each)
-    if not bare and any(_used_bare(value, variables) for value in values):
+    if any(_used_bare(value, variables) for value in (_conditions(each) if bare else values)):
         return None
     accesses = [(load.source, load.indices) for value in values for load in _loads(value)]
     if each.target is not None:
