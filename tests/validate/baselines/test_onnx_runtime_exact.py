@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 
 from kintune.validate.baselines import BaselineModel, make_baseline
+from kintune.validate.baselines.onnx_runtime import weights_of_shapes
 
 
 def test_a_reference_does_not_saturate_products_of_bytes(tmp_path: Path) -> None:
@@ -23,3 +24,22 @@ def test_a_reference_does_not_saturate_products_of_bytes(tmp_path: Path) -> None
     reference = make_baseline("onnxruntime", exact=True)
     reference.prepare(BaselineModel(onnx=str(path)), 1, {"x": np.full((4, 64), 255, np.uint8)})
     assert (reference.run()[0] == 64 * 255 * 127).all()
+
+
+def test_noise_leaves_the_weights_alone_from_which_extents_are_computed() -> None:
+    from onnx import parser
+
+    graph = parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        m (float[1, 2, 4, 4] x, float[2] w) => (float[1, 2, 8, 8] y) {
+            s = Identity(scales)
+            a = Conv(x, kernel)
+            e = Shape(a)
+            f = Cast<to = 1>(e)
+            d = Slice(f, zero, two)
+            all = Mul(s, f)
+            y = Resize(a, roi, all)
+        }"""
+    ).graph
+    assert {"scales", "roi", "f", "e"} <= weights_of_shapes(graph)
+    assert weights_of_shapes(graph).isdisjoint({"kernel", "x", "w", "a"})

@@ -31,6 +31,7 @@ __all__ = ["OnnxRuntime", "OnnxRuntimeFlushing"]
 _ERRORS_ONLY = 3
 _PROVIDERS = ["CPUExecutionProvider"]
 _IN_BYTES = (b"MatMulInteger", b"ConvInteger", b"QLinearMatMul", b"QLinearConv")
+_SIZED = {"Range": 0, "Resize": 1, "Upsample": 1}  # operators, and the first of the inputs that extents depend on
 _NEWEST_FORMAT = re.compile(r"max supported IR version: (\d+)")
 _EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
 
@@ -201,14 +202,32 @@ def _replace_weights(path: str, options: Any, seed: int) -> list[Any]:
     import onnxruntime
 
     kept = []
-    for number, tensor in enumerate(onnx.load(path).graph.initializer):
-        if tensor.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE):
+    graph = onnx.load(path).graph
+    fixed = weights_of_shapes(graph)
+    for number, tensor in enumerate(graph.initializer):
+        if tensor.name in fixed or tensor.data_type not in (
+            onnx.TensorProto.FLOAT,
+            onnx.TensorProto.FLOAT16,
+            onnx.TensorProto.DOUBLE,
+        ):
             continue
         array = perturbed(onnx.numpy_helper.to_array(tensor), (seed, number))
         if array.size:
             kept.append(onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array)))
             options.add_initializer(tensor.name, kept[-1])
     return kept
+
+
+def weights_of_shapes(graph: Any) -> set[str]:
+    """The names of the tensors of a GraphProto from which extents are computed, such as the scales of Resize.
+
+    Noise on them would change shapes.  Extents that are read from other tensors (Shape, Size) do not depend on values.
+    """
+    found = {name for node in graph.node if node.op_type in _SIZED for name in node.input[_SIZED[node.op_type] :]}
+    for node in reversed(graph.node):
+        if node.op_type not in ("Shape", "Size") and not found.isdisjoint(node.output):
+            found.update(node.input)
+    return found
 
 
 def _free_dimensions(path: str, inputs: Mapping[str, Array]) -> dict[str, int]:
