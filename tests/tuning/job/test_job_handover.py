@@ -10,7 +10,8 @@ import pytest
 
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
-from kintune.core.stage_requests import Built
+from kintune.core.messages import Work
+from kintune.core.stage_requests import Built, ValidationItem
 from kintune.core.stage_results import DraftResult, Prepared, SlowPart, StageName, Summary, ValidationResult
 from kintune.core.verdict import Verdict
 from kintune.tuning.job.handover import slow_line
@@ -215,6 +216,22 @@ class TestADoubtfulNetwork:
         assert world.prepared == [(False, ())]
         assert summary.proof is not None
         assert summary.proof.verdict is Verdict.NOT_COMPARED
+
+
+def test_slow_parts_are_looked_for_only_where_something_is_compiled() -> None:
+    looked = []
+
+    class Watching(Rehearsal):
+        def _answer(self, work: Work, item: bytes) -> bytes:
+            if work.stage.kind == StageName.CHECK:
+                looked.append(msgspec.msgpack.decode(item, type=ValidationItem).find_slow)
+            return super()._answer(work, item)
+
+    world = World(["something else"], [""])
+    ended(Watching(lambda: Tools(world), COMPILED, Judge(world)).run())
+    assert world.prepared[-1] == (False, ("*",))
+    assert looked[0]
+    assert not looked[-1]
 
 
 def test_a_search_goes_on_after_a_session_that_was_killed() -> None:

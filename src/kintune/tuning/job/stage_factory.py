@@ -128,7 +128,7 @@ class StageFactory:
         fp32, so that they differ by twice that at most.  The error itself is looked at when the result is proven.
         """
         item = msgspec.structs.replace(self._item(packaged), timed=False)
-        if not self._spec.options.search and self._prepared is not None:
+        if not self._spec.options.search and self._prepared is not None and self._prepared.subgraphs:
             flops = sum(subgraph.weight * subgraph.flops for subgraph in self._prepared.subgraphs)
             item = msgspec.structs.replace(item, find_slow=not is_gpu(self._spec.device_type.target), flops=flops)
         apart = None
