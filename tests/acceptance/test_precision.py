@@ -129,7 +129,7 @@ def compiled(place: Place, *options: object) -> Any:
     assert command.wait() == 0, command.err
     report: Any = report_of(place)
     assert (report["reason"], report["trials"]) == ("compiled", 0)
-    assert "compiled in" in command.out
+    assert "compiled, " in command.out
     assert "its error measured" in command.out
     assert not list(place.folder.glob("small.kt.*"))
     assert place.start("evaluate", "small.kt", "--repeats", 3).wait() == 0

@@ -173,6 +173,6 @@ def test_a_compilation_within_an_error_budget_has_measured_its_error() -> None:
 def test_a_compiled_network_says_where_its_programs_come_from(reused: int, said: str) -> None:
     compiled = example_report(reason=StopReason.COMPILED, latency_ms=Latencies(), reused_records=reused)
     lines = summarize(compiled)
-    assert lines[0] == "resnet18: compiled in 12:34, without measuring anything."
+    assert lines[0] == "resnet18: compiled, without measuring anything; its stages took 12:34."
     assert said in lines
     assert not any(" programs" in line for line in summarize(msgspec.structs.replace(compiled, subgraphs=())))

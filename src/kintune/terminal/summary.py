@@ -66,7 +66,7 @@ def gain_lines(report: RunReport) -> list[str]:
     name, latency = report.model.name, report.latency_ms
     if report.reason is StopReason.COMPILED:
         measured = "without measuring anything" if report.options.error_budget is None else "its error measured"
-        return [f"{name}: compiled in {clock(report.seconds)}, {measured}."]
+        return [f"{name}: compiled, {measured}; its stages took {clock(report.seconds)}."]
     if report.combinations:
         name = f"{name}, one run with each of {len(report.combinations)} combinations of shapes"
     if latency.tuned is None:
