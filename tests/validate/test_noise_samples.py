@@ -26,14 +26,14 @@ def test_once_rounding_changes_all_shapes_it_need_not_run_again(
 ) -> None:
     run: Any = ValidationRun.__new__(ValidationRun)
     run.directory, run.conditions, run.skipped = tmp_path, ValidationContext(threads=1), {}
-    run._inputs = InputSets(ValidationItem("tuned.kt"), (), tmp_path)
+    run.inputs = InputSets(ValidationItem("tuned.kt"), (), tmp_path)
     turns: list[BaselineTurn] = []
 
     def turn(order: BaselineTurn, seconds: float) -> None:
         turns.append(order)
         save_outputs(Path(str(order.outputs)), with_noise)
 
-    save_outputs(Path(run._outputs_of("torch", 0)), [np.ones(2), np.ones(1)])
+    save_outputs(Path(run.outputs_path("torch", 0)), [np.ones(2), np.ones(1)])
     samples = run._samples([SimpleNamespace(name="torch", turn=turn)], 0)
     assert [order.noise for order in turns] == list(range(1, runs + 1))
     assert len(samples) == runs

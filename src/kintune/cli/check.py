@@ -31,6 +31,7 @@ from kintune.runtime.package import Manifest, read_manifests
 from kintune.runtime.requirements import why_none_here
 from kintune.terminal.comparison import ratio_of_medians
 from kintune.terminal.formatting import milliseconds
+from kintune.terminal.summary import extreme_lines
 from kintune.validate.baseline_protocol import BaselineContext
 from kintune.validate.baselines import KINTUNE, BaselineModel
 from kintune.validate.latency_check import BASELINE, LatencyCheck, check_latency
@@ -57,7 +58,8 @@ class LatencyCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     line on each combination of which they do not tell it.
 
     `verdict` says whether the outputs are right, by the `bound` that decided; `disagreement` says how they are wrong.
-    `not_compared` has a line on each output that could not be compared.
+    `not_compared` has a line on each output that could not be compared, and `extreme_inputs` names the sets of extreme
+    inputs on which the outputs were compared as well.
     """
 
     schema_version: int = 1
@@ -74,6 +76,7 @@ class LatencyCheckDocument(msgspec.Struct, frozen=True, kw_only=True):
     disagreement: str = ""
     bound: str = ""
     not_compared: tuple[str, ...] = ()
+    extreme_inputs: tuple[str, ...] = ()
 
 
 @click.command("check", short_help="Fail if a tuned model is slower than onnxruntime, or wrong.")
@@ -147,6 +150,7 @@ def command(
         disagreement=compared.disagreement,
         bound=compared.bound,
         not_compared=compared.not_compared,
+        extreme_inputs=compared.extremes,
     )
     write_document(json_target, document)
     for line in _lines(document):
@@ -219,6 +223,7 @@ def _compare(executable: str, manifest: Manifest, ref: ModelRef, inputs: str | N
         inputs=given,
         input_names=tuple(map(os.path.basename, given)),
         timed=False,
+        extremes=True,
     )
     allowed = None if manifest.narrow is None else manifest.narrow.max_error
     return validate_executable(ValidationContext(threads, max_error=allowed), item)
@@ -251,6 +256,7 @@ def _lines(document: LatencyCheckDocument) -> list[str]:
         lines.append(f"Its outputs are WRONG: {document.disagreement}.")
     elif document.verdict is Verdict.RIGHT:
         lines.append(f"Its outputs are right{f': {document.bound}' if document.bound else ''}.")
+        lines += extreme_lines(document.extreme_inputs)
     lines += [f"Not compared: {line}." for line in document.not_compared]
     if document.verdict is Verdict.WRONG and all(each.latency.passed for each in document.combinations):
         return lines

@@ -53,7 +53,8 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     only change a shape; `operators` are the compiler's.  If `inserted`, the compiler added the call for `nodes`, which
     another kernel computes: it changes a layout, for instance.  `flops` is what one call computes, `nbytes` what it
     reads and writes at least, `weight_bytes` the size of weights among that.  `precision` is the precision of its
-    multiplications; "fp32" stands for the model's own types.
+    multiplications; "fp32" stands for the model's own types.  `program` names the hand-written program of the kernel,
+    with version and variant.
     """
 
     place: int
@@ -65,6 +66,7 @@ class CallRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nbytes: float = 0.0
     weight_bytes: float = 0.0
     precision: str = FULL_PRECISION
+    program: str = ""
 
 
 def title_of(call: CallRecord) -> str:

@@ -294,7 +294,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     of other workloads.
 
     `bound` is a line on the bound that decided that the outputs are right: the place where an error comes nearest to
-    what is allowed.
+    what is allowed.  `extreme_inputs` names the sets of extreme inputs on which they were compared as well, and right.
     `not_compared` has a line on each comparison with a reference that could not be made, with the reason.  `uncertain`
     has a line on each number that is out of proportion: a time whose spread exceeds the gain that is claimed, or one
     far from its estimate.
@@ -344,6 +344,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     profile: Profile | None = None
     regions: tuple[RegionReport, ...] = ()
     bound: str = ""
+    extreme_inputs: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
     uncertain: tuple[str, ...] = ()
 

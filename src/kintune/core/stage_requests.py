@@ -154,7 +154,8 @@ class ValidationItem(msgspec.Struct, frozen=True):
     with it and with `timed` False, the two are timed in turns.  With a `metric`, the network is right if it does
     not lose more of the user's score than that allows; `held_back` asks it for data that no choice has seen.  With
     `find_slow`, a network of so many `flops` that takes too long for them, or beside a reference, is profiled, so that
-    the result names the parts without a fast kernel.
+    the result names the parts without a fast kernel.  With `extremes`, it also runs on sets of extreme inputs, beside a
+    runtime that runs the model itself.
     """
 
     tuned: str
@@ -178,6 +179,7 @@ class ValidationItem(msgspec.Struct, frozen=True):
     beside: str | None = None
     find_slow: bool = False
     flops: float = 0.0
+    extremes: bool = False
 
 
 class BaselineItem(msgspec.Struct, frozen=True):

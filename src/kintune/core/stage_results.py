@@ -314,7 +314,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
     `notes` has a line on each thing that the user should know.
 
     `once_ms` has the milliseconds of the single runs whose outputs are compared, by name; they are rough.  `slow` are
-    the parts without a fast kernel, where that was asked for.
+    the parts without a fast kernel, where that was asked for.  `extremes` names the sets of extreme inputs on which the
+    outputs were compared as well; where they are wrong, `disagreement` says so.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations
@@ -351,6 +352,7 @@ class ValidationResult(msgspec.Struct, frozen=True):
     not_compared: tuple[str, ...] = ()
     bound: str = ""
     doubtful: str = ""
+    extremes: tuple[str, ...] = ()
 
     @property
     def within_tolerance(self) -> bool | None:

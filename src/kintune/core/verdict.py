@@ -12,7 +12,8 @@ class Verdict(str, Enum):
     """What a comparison of outputs with those of a reference found.
 
     RIGHT: at least one output was compared, and none that was compared differs by more than is allowed.  WRONG: one
-    does.  NOT_COMPARED: nothing could be compared.
+    does, on the inputs that were drawn or given, or on a set of extreme inputs.  NOT_COMPARED: nothing could be
+    compared.
     """
 
     RIGHT = "right"

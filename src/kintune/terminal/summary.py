@@ -14,7 +14,7 @@ from kintune.core.report import BaselineVerdict, RunReport, StopReason
 from kintune.terminal.comparison import describe_against, describe_medians, describe_result
 from kintune.terminal.formatting import clock, counted, describe_interference, milliseconds
 
-__all__ = ["REASONS", "error_lines", "gain_lines", "summarize"]
+__all__ = ["REASONS", "error_lines", "extreme_lines", "gain_lines", "summarize"]
 
 _MAX_CAUSES = 6
 REASONS = {
@@ -132,7 +132,16 @@ def error_lines(report: RunReport) -> list[str]:
         *wide,
         f"Largest error of its outputs: {report.max_abs_error:.2g} absolute, {report.max_rel_error:.2g} relative"
         f"{_decided(report)}.",
+        *extreme_lines(report.extreme_inputs),
     ]
+
+
+def extreme_lines(names: Sequence[str]) -> list[str]:
+    """On which sets of extreme inputs the outputs were right, by the names of these sets, in a line; none without."""
+    if not names:
+        return []
+    kinds = ", ".join(name.removeprefix("inputs ") for name in names)
+    return [f"They are right on {counted(len(names), 'set')} of extreme inputs as well: {kinds}."]
 
 
 def _decided(report: RunReport) -> str:

@@ -1,15 +1,16 @@
-"""The sets of inputs on which the runtimes of a validation run: given by the user, or drawn."""
+"""The sets of inputs on which the runtimes of a validation run: given by the user, or drawn; and extreme ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import ValidationItem
-from kintune.runtime.inputs import draw_inputs, load_inputs, write_arrays
+from kintune.runtime.extreme_inputs import ExtremeInputs, extreme_inputs
+from kintune.runtime.inputs import Array, draw_inputs, load_inputs, write_arrays
 
 __all__ = ["InputSets"]
 
@@ -27,9 +28,24 @@ class InputSets:
         self._directory = directory
         self._files: tuple[str | None, ...] = item.inputs or self._draw() or (None,)
         self.first = self._files[0]
+        self.extremes: frozenset[int] = frozenset()
+        """The numbers of the sets of extreme inputs."""
 
     def __len__(self) -> int:
-        return len(self._files)
+        """The number of sets, without those of extreme inputs."""
+        return len(self._files) - len(self.extremes)
+
+    def add_extremes(self, keep_integers: bool, most: int) -> dict[int, ExtremeInputs]:
+        """Adds at most so many sets of extreme inputs; returns them by their numbers.
+
+        With `keep_integers`, or where the user gave inputs, integers that may decide extents stay as they are.
+        """
+        given = load_inputs(self.first) if self._item.inputs and self.first else None
+        keep_integers = keep_integers or given is not None
+        drawn = extreme_inputs(self._tensors, self._item.seed, given=given, keep_integers=keep_integers)[:most]
+        numbered = {self._append(each.arrays): each for each in drawn}
+        self.extremes |= numbered.keys()
+        return numbered
 
     def file_of_several(self, at: int) -> str | None:
         """The file of this set; None where there is only one set, with which each process has started."""
@@ -37,15 +53,24 @@ class InputSets:
 
     def redraw(self, values: str) -> int:
         """Draws one more set, whose floating-point numbers are such `values` (as in `Tensor`); returns its number."""
-        at = len(self._files)
         tensors = (
             msgspec.structs.replace(each, values=values) if not each.values and "float" in each.dtype else each
             for each in self._tensors
         )
-        path = self._directory / f"inputs {at}.npz"
-        write_arrays(path, draw_inputs(tensors, self._item.seed))
-        self._files = (*self._files, str(path))
+        return self._append(draw_inputs(tensors, self._item.seed))
+
+    def _append(self, arrays: Mapping[str, Array]) -> int:
+        """Writes one more set, and the first one if there is no file of it; returns the number."""
+        if self._files[0] is None:
+            self._files = (self._write(0, draw_inputs(self._tensors, self._item.seed)), *self._files[1:])
+        at = len(self._files)
+        self._files = (*self._files, self._write(at, arrays))
         return at
+
+    def _write(self, at: int, arrays: Mapping[str, Array]) -> str:
+        path = self._directory / f"inputs {at}.npz"
+        write_arrays(path, arrays)
+        return str(path)
 
     def chosen(self, at: int) -> str:
         """The values of inputs that decide what is computed, in this set of inputs; empty where they were given."""
@@ -64,8 +89,7 @@ class InputSets:
         choices = max((len(tensor.choices) for tensor in self._tensors), default=0)
         if max(draws, choices) < 2:
             return ()
-        paths = []
-        for number in range(max(draws, choices)):
-            paths.append(self._directory / f"inputs {number}.npz")
-            write_arrays(paths[-1], draw_inputs(self._tensors, self._item.seed + number % draws, number))
-        return tuple(map(str, paths))
+        return tuple(
+            self._write(number, draw_inputs(self._tensors, self._item.seed + number % draws, number))
+            for number in range(max(draws, choices))
+        )

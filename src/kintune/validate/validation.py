@@ -26,6 +26,7 @@ from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baselines import FLUSHING
 from kintune.validate.call_timing import time_calls
+from kintune.validate.extreme_check import ExtremeCheck, ExtremeDifference
 from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
 from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison, judge_score
 from kintune.validate.result_choice import ResultChoice
@@ -123,6 +124,7 @@ def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Val
         bound=next((result.bound for result in results if result.bound), ""),
         doubtful=next((result.doubtful for result in results if result.doubtful), ""),
         once_ms=results[0].once_ms,
+        extremes=tuple(name for name in results[0].extremes if all(name in result.extremes for result in results)),
     )
 
 
@@ -179,7 +181,10 @@ def _validate_combination(
         if tuned is None:
             raise NumericsError(f"the tuned network does not run{_hint(item, manifest)}: {run.skipped[TUNED]}")
         ran, changed = run.flush_references([each for each in references if each is not None], processes)
+        extremes = ExtremeCheck(run)
+        extremes.start(tuned, ran)  # first, since noise changes a reference's weights for good
         difference, compared = run.compare(ran)
+        extreme = extremes.compare()
         run.run_again([tuned, *ran])
         for reference in ran:
             reference.close()
@@ -192,7 +197,8 @@ def _validate_combination(
         if run.item.metric is not None:
             reached = run.score(run.item.metric) if scored is None else scored
             difference = judge_score(difference, run.item.metric, reached)
-        if run.given_draws and item.timed:
+        difference = difference._replace(disagreement=difference.disagreement or extreme.disagreement)
+        if item.timed and (run.given_draws or TUNED in extremes.ended):
             tuned.close()
             if (again := run.start(TUNED, processes)) is None:
                 raise NumericsError(f"the tuned network does not run: {run.skipped[TUNED]}")
@@ -207,7 +213,7 @@ def _validate_combination(
             if choice.should_hand_over(interleaved.rounds_ms) and choice.hand_over_all():
                 kept, region_threads = (), ()
                 interleaved, handed_over = _time_handed_over(run, interleaved, clock)
-                difference = handed_over or difference
+                difference, extreme = handed_over or difference, ExtremeDifference()
             else:
                 lost_ms = ()
         calls = time_calls(run) if item.timed else None
@@ -242,6 +248,7 @@ def _validate_combination(
         bound=_bound(conditions, item, difference),
         doubtful=difference.doubtful,
         once_ms=run.once_ms,
+        extremes=extreme.compared,
     )
 
 

@@ -47,7 +47,7 @@ from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.score import ScoreOrder, score
 from kintune.wire.worker_client import WorkerRefused
 
-__all__ = ["REFERENCES", "SLOW_UNTUNED_SECONDS", "TUNED", "UNTUNED", "ValidationRun"]
+__all__ = ["FAST", "REFERENCES", "SLOW_UNTUNED_SECONDS", "TUNED", "UNTUNED", "ValidationRun"]
 
 _ALONE = "subgraphs alone"
 _HEAVY = "takes long untuned"
@@ -58,6 +58,9 @@ TUNED, UNTUNED = "tuned", "untuned"
 REFERENCES = ("onnxruntime", "torch")
 """The runtimes that run the model itself: the references besides the untuned network."""
 
+FAST = "onnxruntime optimised"
+"""onnxruntime with all optimisations, as another sample of what rounding does."""
+
 SLOW_UNTUNED_SECONDS = 0.5
 """An untuned network whose run takes longer does not run beside a runtime that runs the model itself."""
 
@@ -65,7 +68,6 @@ _SAMPLES = 3  # of a reference with noise
 _AGAIN = "again"
 _REDRAWN = ("positive", "small")  # values of inputs, where with others most outputs are no numbers
 _BESIDE = "beside"
-_FAST = "onnxruntime optimised"
 _CHANGED = "Flushing denormal numbers to zero changes outputs of the model itself (--keep-denormals keeps them):"
 _NOTICEABLE = 0.95  # of the time that it takes without flushing
 _BRIEF_SECONDS = 2.0
@@ -92,12 +94,12 @@ class ValidationRun:
         self.manifest = manifest
         self.board = board
         self.number = number
-        self._combination = manifest.combinations[number]
+        self.combination = manifest.combinations[number]
         self.directory = directory
         self.cores = choose_cores(1 if board else conditions.threads)  # a board has others
-        self._inputs = InputSets(item, self._combination.inputs, directory)
+        self.inputs = InputSets(item, self.combination.inputs, directory)
         self.skipped: dict[str, str] = {}
-        self._tuned: list[BaselineProcess] = []
+        self.tuned: list[BaselineProcess] = []
         self.refused: dict[int, dict[str, str]] = {}
         """By the number of a set of inputs that were drawn: why some could not run on it."""
         self.has_flushed = False
@@ -117,7 +119,7 @@ class ValidationRun:
         with self.process(UNTUNED) as process:
             try:
                 process.prepare(seconds)
-                times = process.turn(msgspec.structs.replace(_ONCE, outputs=self._outputs_of(UNTUNED)), seconds)
+                times = process.turn(msgspec.structs.replace(_ONCE, outputs=self.outputs_path(UNTUNED)), seconds)
                 if self.board and times[0] < QUICK_SECONDS * 1e3:
                     times = process.turn(BaselineTurn(self.conditions.runs, TURN_SECONDS, WARM_SECONDS), seconds)
             except EngineError as error:
@@ -138,31 +140,31 @@ class ValidationRun:
         starting = [processes.enter_context(self.process(name, exact=True)) for name in names]
         with ThreadPoolExecutor(len(starting)) as pool:
             started = list(pool.map(partial(self._run_once, exact=True), starting))
-        self._tuned = [process for process in started if process is not None and process.name == TUNED]
+        self.tuned = [process for process in started if process is not None and process.name == TUNED]
         return started
 
     def start(self, name: str, processes: ExitStack) -> BaselineProcess | None:
         """Starts one and runs it once; None, with the reason in `skipped`, when it cannot run."""
         return self._run_once(processes.enter_context(self.process(name)))
 
-    def _once(self, name: str, at: int, noise: int = 0) -> BaselineTurn:
+    def once(self, name: str, at: int, noise: int = 0) -> BaselineTurn:
         """Returns the order for a single run on this set of inputs that keeps the outputs."""
-        path = self._inputs.file_of_several(at)
-        return msgspec.structs.replace(_ONCE, outputs=self._outputs_of(name, at), inputs=path, noise=noise)
+        path = self.inputs.file_of_several(at)
+        return msgspec.structs.replace(_ONCE, outputs=self.outputs_path(name, at), inputs=path, noise=noise)
 
     def _run_once(self, process: BaselineProcess, exact: bool = False) -> BaselineProcess | None:
         seconds = self.conditions.prepare_seconds
-        others = range(1, len(self._inputs)) if exact else ()
+        others = range(1, len(self.inputs)) if exact else ()
         try:
             process.prepare(seconds)
             for at in others:
                 try:
-                    process.turn(self._once(process.name, at), seconds)
+                    process.turn(self.once(process.name, at), seconds)
                 except WorkerRefused as error:
                     if self.item.inputs:
                         raise
                     self.refused.setdefault(at, {})[process.name] = str(error)
-            times = process.turn(self._once(process.name, 0), seconds)  # last: the timed runs go on with these inputs
+            times = process.turn(self.once(process.name, 0), seconds)  # last: the timed runs go on with these inputs
             if exact:
                 self.once_ms[process.name] = times[0]
         except EngineError as error:
@@ -209,7 +211,7 @@ class ValidationRun:
         `references` are those still running; one of them runs with noise where a value is out of tolerance.
         """
         worst, compared = NOTHING_COMPARED, set[str]()
-        for at in range(len(self._inputs)):
+        for at in range(len(self.inputs)):
             found, ran = self._compare_set(references, at)
             worst = worse(worst, found)
             compared.update(ran)
@@ -225,11 +227,11 @@ class ValidationRun:
         if at in self.refused:
             return self._judge_refused(at), []
         worst = NOTHING_COMPARED
-        ran = [name for name in (UNTUNED, *REFERENCES) if Path(self._outputs_of(name, at)).exists()]
+        ran = [name for name in (UNTUNED, *REFERENCES) if Path(self.outputs_path(name, at)).exists()]
         found = {name: self._compare(name, at, ()) for name in ran}
         if self.conditions.max_error is None and any(difference.disagreement for difference in found.values()):
-            unsteady = self._unsteady(references, at)
-            samples = self._samples(references, at)
+            unsteady = self.unsteady(references, at)
+            samples = self.samples(references, at)
             if samples or unsteady:
                 found = {n: self._compare(n, at, samples, unsteady) if f.disagreement else f for n, f in found.items()}
         for difference in found.values():
@@ -238,10 +240,10 @@ class ValidationRun:
 
     def _redraw(self, values: str, references: Sequence[BaselineProcess]) -> int:
         """Runs all on one more set of inputs, whose floating-point numbers are such `values`; returns its number."""
-        at = self._inputs.redraw(values)
-        for process in (*self._tuned, *references):
+        at = self.inputs.redraw(values)
+        for process in (*self.tuned, *references):
             try:
-                process.turn(self._once(process.name, at), self.conditions.prepare_seconds)
+                process.turn(self.once(process.name, at), self.conditions.prepare_seconds)
             except EngineError as error:
                 self.refused.setdefault(at, {})[process.name] = str(error)
         return at
@@ -272,28 +274,28 @@ class ValidationRun:
         with self.process(_ALONE) as process:
             try:
                 process.prepare(seconds.prepare_seconds)
-                process.turn(self._once(_ALONE, 0), seconds.untuned_seconds)
+                process.turn(self.once(_ALONE, 0), seconds.untuned_seconds)
             except EngineError as error:
                 workloads = dict.fromkeys(workload_of(tensor.name) for tensor in tensors)
                 return ProgramComparison(left_out={**left_out, **dict.fromkeys(workloads, str(error))})
-        found = compare_each_program(tensors, self._outputs(_ALONE, 0), seconds.rtol, seconds.atol)
+        found = compare_each_program(tensors, self.outputs(_ALONE, 0), seconds.rtol, seconds.atol)
         return found._replace(left_out=left_out)
 
     def _compare(
         self, reference: str, at: int, samples: Sequence[Sequence[Array]], unsteady: Mapping[str, str] | None = None
     ) -> Difference:
-        parts = load_outputs(self._outputs_of(reference, at))
-        names = name_parts(list(parts), [tensor.name for tensor in self._combination.outputs])
-        tuned, expected = self._outputs(TUNED, at), list(parts.values())
+        parts = load_outputs(self.outputs_path(reference, at))
+        names = name_parts(list(parts), [tensor.name for tensor in self.combination.outputs])
+        tuned, expected = self.outputs(TUNED, at), list(parts.values())
         samples = [sample for sample in samples if len(sample) == len(expected)]
         found = compare_outputs(
             names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples, unsteady or {}
         )
         source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
-        if found.disagreement and (chosen := self._inputs.chosen(at)):
+        if found.disagreement and (chosen := self.inputs.chosen(at)):
             source = f"{source}, {chosen}"
         if len(self.manifest.combinations) > 1:
-            source = f"{source}, {spell_shapes(self._combination.shapes)}"
+            source = f"{source}, {spell_shapes(self.combination.shapes)}"
         if self.conditions.max_error is not None:
             found = within_budget(found, self.conditions.max_error)
         return found._replace(
@@ -306,26 +308,26 @@ class ValidationRun:
 
         It is a disagreement only if a reference takes them, and the tuned network does not.
         """
-        values, refused = self._inputs.chosen(at), self.refused[at]
-        if TUNED in refused and any(Path(self._outputs_of(name, at)).exists() for name in REFERENCES):
+        values, refused = self.inputs.chosen(at), self.refused[at]
+        if TUNED in refused and any(Path(self.outputs_path(name, at)).exists() for name in REFERENCES):
             return NOTHING_COMPARED._replace(disagreement=f"with {values}, it does not run: {refused[TUNED]}")
         name, why = next(iter(refused.items()))
         what = f"with {values or 'another set of drawn inputs'}"
         return NOTHING_COMPARED._replace(not_compared={what: f"{what}: {name} does not run: {why}"})
 
-    def _unsteady(self, references: Sequence[BaselineProcess], at: int) -> dict[str, str]:
+    def unsteady(self, references: Sequence[BaselineProcess], at: int) -> dict[str, str]:
         """The outputs that differ in two runs of a reference on the same inputs, each with the reason in words."""
         reference = next((r for r in references if r.name != UNTUNED), None)
         if reference is None:
             return {}
         try:
-            reference.turn(self._once(_AGAIN, at), self.conditions.prepare_seconds)
+            reference.turn(self.once(_AGAIN, at), self.conditions.prepare_seconds)
         except EngineError as error:
             self.skipped[f"{reference.name} once more"] = str(error)
             return {}
-        first = load_outputs(self._outputs_of(reference.name, at))
-        names = name_parts(list(first), [tensor.name for tensor in self._combination.outputs])
-        again = self._outputs(_AGAIN, at)
+        first = load_outputs(self.outputs_path(reference.name, at))
+        names = name_parts(list(first), [tensor.name for tensor in self.combination.outputs])
+        again = self.outputs(_AGAIN, at)
         why = f"two runs of {reference.name} on the same inputs give different values"
         return {
             name: why
@@ -333,7 +335,7 @@ class ValidationRun:
             if compare_outputs([name], [other], [one], self.conditions.rtol, self.conditions.atol).disagreement
         }
 
-    def _samples(self, references: Sequence[BaselineProcess], at: int) -> list[list[Array]]:
+    def samples(self, references: Sequence[BaselineProcess], at: int) -> list[list[Array]]:
         """Runs a reference with perturbed weights and inputs, and onnxruntime with all optimisations; their outputs."""
         taken = []
         reference = next((r for r in references if r.name != UNTUNED), next(iter(references), None))
@@ -342,19 +344,19 @@ class ValidationRun:
             try:
                 for noise in range(1, _SAMPLES + 1):
                     name = f"noise {noise}"
-                    reference.turn(self._once(name, at, noise), seconds)
-                    taken.append(self._outputs(name, at))
-                    plain = load_outputs(self._outputs_of(reference.name, at)).values()
+                    reference.turn(self.once(name, at, noise), seconds)
+                    taken.append(self.outputs(name, at))
+                    plain = load_outputs(self.outputs_path(reference.name, at)).values()
                     if all(one.shape != other.shape for one, other in zip(taken[-1], plain, strict=True)):
                         return taken  # nothing can be said of any output: more runs, of seconds each, tell no more
             except EngineError as error:
                 self.skipped[f"{reference.name} with noise"] = str(error)
         if any(r.name == "onnxruntime" for r in references):
-            if not Path(self._outputs_of(_FAST, at)).exists():
-                with self.process("onnxruntime", label=_FAST, flush=self.has_flushed) as fast:
+            if at not in self.inputs.extremes and not Path(self.outputs_path(FAST, at)).exists():
+                with self.process("onnxruntime", label=FAST, flush=self.has_flushed) as fast:
                     self._run_once(fast, exact=True)
-            if Path(self._outputs_of(_FAST, at)).exists():
-                taken.append(self._outputs(_FAST, at))
+            if Path(self.outputs_path(FAST, at)).exists():
+                taken.append(self.outputs(FAST, at))
         return taken
 
     def process(self, name: str, exact: bool = False, label: str | None = None, flush: bool = False) -> BaselineProcess:
@@ -372,7 +374,7 @@ class ValidationRun:
         is_timed = (self.item.timed and (name == TUNED or not exact)) or (
             self.item.beside is not None and name in (TUNED, _BESIDE) and not exact
         )
-        given_draws = self.given_draws and (exact or label == _FAST)
+        given_draws = self.given_draws and (exact or label == FAST)
         subject = (
             BaselineModel(executable=ours[name], given_draws=given_draws)
             if name in ours
@@ -386,8 +388,8 @@ class ValidationRun:
         context = BaselineContext(
             rival=KINTUNE if name in ours else FLUSHING[name] if flush else name,
             subject=subject,
-            tensors=self._combination.inputs,
-            inputs=self._inputs.first,
+            tensors=self.combination.inputs,
+            inputs=self.inputs.first,
             seed=self.item.seed,
             threads=self.conditions.threads if name in ours else len(self.cores),
             cores=self.cores if is_timed else _all_processors(),
@@ -401,7 +403,7 @@ class ValidationRun:
 
         None where no such numbers occurred, the result keeps them, or it is no faster for that.
         """
-        if not (self._flushes and plain.met_denormals):
+        if not (self.flushes and plain.met_denormals):
             return None
         flushing = self.start(FLUSHING[plain.name], processes)
         if flushing is None:
@@ -423,22 +425,22 @@ class ValidationRun:
         found, changed = [], ""
         for plain in references:
             found.append(plain)
-            if plain.name not in FLUSHING or not (self._flushes and plain.met_denormals):
+            if plain.name not in FLUSHING or not (self.flushes and plain.met_denormals):
                 continue
-            kept = self._outputs(plain.name, 0)
+            kept = self.outputs(plain.name, 0)
             flushing = self._run_once(processes.enter_context(self.process(plain.name, True, flush=True)), exact=True)
             if flushing is None:
                 continue
             plain.close()
             found[-1], self.has_flushed = flushing, True
-            names = [tensor.name for tensor in self._combination.outputs]
-            flushed = self._outputs(plain.name, 0)
+            names = [tensor.name for tensor in self.combination.outputs]
+            flushed = self.outputs(plain.name, 0)
             difference = compare_outputs(names, flushed, kept, self.conditions.rtol, self.conditions.atol)
             changed = changed or (difference.disagreement and f"{_CHANGED} {difference.disagreement}")
         return found, changed
 
     @property
-    def _flushes(self) -> bool:
+    def flushes(self) -> bool:
         """Whether the result flushes denormal numbers to zero."""
         return not self.manifest.keep_denormals and not is_gpu(self.manifest.target)
 
@@ -447,12 +449,13 @@ class ValidationRun:
         each = self.item.each_alone
         return each[self.number] if each else None
 
-    def _outputs_of(self, name: str, at: int = 0) -> str:
+    def outputs_path(self, name: str, at: int = 0) -> str:
         """Returns the file of the outputs on the set of inputs with this number."""
         return str(self.directory / (f"{name} {at}.npz" if at else f"{name}.npz"))
 
-    def _outputs(self, name: str, at: int) -> list[Array]:
-        return list(load_outputs(self._outputs_of(name, at)).values())
+    def outputs(self, name: str, at: int) -> list[Array]:
+        """The outputs of this runtime on the set of inputs with this number."""
+        return list(load_outputs(self.outputs_path(name, at)).values())
 
 
 def _all_processors() -> tuple[int, ...]:

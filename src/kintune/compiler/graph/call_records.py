@@ -76,13 +76,17 @@ def _records(
             nbytes=min(workload.bytes, moved) if workload and PLACED in operation.kernel else moved,
             weight_bytes=_moved([tensor for tensor in tensors if tensor.place == "weights"], most),
             precision=precisions[workload.digest] if workload else FULL_PRECISION,
+            program=_program(chosen.get(workload.digest)) if workload else "",
         )
 
 
 def _flops(workload: StandaloneWorkload, chosen: tuple[Sketch, Candidate] | None) -> float:
-    if chosen is None or chosen[1].sketch == UNTUNED:
-        return workload.flops
-    return flops_of(workload.module, workload.flops, program_of(chosen[0]))
+    return flops_of(workload.module, workload.flops, _program(chosen))
+
+
+def _program(chosen: tuple[Sketch, Candidate] | None) -> str:
+    """The name of the program that was chosen for a workload; empty for others than those of our own."""
+    return "" if chosen is None or chosen[1].sketch == UNTUNED else program_of(chosen[0])
 
 
 def _precision(workload: StandaloneWorkload, chosen: tuple[Sketch, Candidate] | None) -> str:

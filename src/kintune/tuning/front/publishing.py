@@ -195,6 +195,7 @@ def report_of(
         kept_tensors=summary.packaged.kept if runs_programs and summary.packaged is not None else 0,
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
         bound=proof.bound if proof else "",
+        extreme_inputs=proof.extremes if proof else (),
         not_compared=_not_compared(proof),
         profile=profile,
         uncertain=(

@@ -267,7 +267,8 @@ class StageFactory:
         """Run a network in precisions that are tried, and measure the error of its outputs; time what is beside it."""
         limit_s = _CHECK_S * self._combinations + self._more_s + self._score_s
         inputs = self._split_inputs()[0]
-        item = msgspec.structs.replace(self._item(draft), inputs=inputs, timed=False, beside=draft.beside)
+        item = self._item(draft)
+        item = msgspec.structs.replace(item, inputs=inputs, timed=False, beside=draft.beside, extremes=False)
         if not item.inputs:
             item = msgspec.structs.replace(item, seed=item.seed + 1, draws=_DRAWS)
         return self._compare(StageName.ERROR, item, limit_s, narrow=True)
@@ -337,6 +338,7 @@ class StageFactory:
             left_out=packaged.left_out,
             compare=options.compare,
             may_hand_over=self._prepared is not None and self._prepared.may_return,
+            extremes=True,
         )
 
     def proof_s(self, tuned_s: float, untuned_s: float) -> float:

@@ -1,0 +1,214 @@
+"""Compares a tuned network with a runtime of the model itself on extreme inputs (`runtime/extreme_inputs.py`).
+
+Such inputs tell right from wrong, and nothing else: errors on them count for no number of the result.  A set that the
+other runtime refuses, or of which rounding leaves nothing to say, is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kintune.errors import EngineError
+from kintune.runtime.extreme_inputs import MOST_ORDINARY, ExtremeInputs
+from kintune.runtime.inputs import Array
+from kintune.validate.baseline_process import BaselineProcess
+from kintune.validate.baselines import FLUSHING
+from kintune.validate.numerics import NOTHING_COMPARED, Difference, compare_outputs, worse
+from kintune.validate.plain_outputs import load_outputs, name_parts
+from kintune.validate.validation_run import FAST, REFERENCES, TUNED, ValidationRun
+from kintune.wire.worker_client import WorkerRefused
+
+__all__ = ["ExtremeCheck", "ExtremeDifference", "without_spread"]
+
+_MOST_SECONDS = 5.0  # of all runs on extreme inputs
+_LEAST_SECONDS, _TIMES = 10.0, 50  # a run that takes longer than this, and than so many usual ones, is ended
+_TILE = 4  # places by which the widest tile of Winograd's convolution spreads a value
+_WINOGRAD = "winograd"
+_FLUSHED = "flushing, on extreme inputs"
+
+
+class ExtremeDifference(NamedTuple):
+    """The sets of extreme inputs that were compared, by name, and the first disagreement in a line, if there is one."""
+
+    compared: tuple[str, ...] = ()
+    disagreement: str = ""
+
+
+class ExtremeCheck:
+    """The check of one validation: `start` runs both sides on each set, `compare` compares what they returned."""
+
+    def __init__(self, run: ValidationRun) -> None:
+        self._run = run
+        self._sets: dict[int, ExtremeInputs] = {}
+        self._reference: BaselineProcess | None = None
+        self._refused: dict[tuple[int, str], str] = {}
+        self._limit_s = _LEAST_SECONDS
+        self.ended: dict[str, str] = {}
+        """By name, on which set a process has ended or took too long, and how."""
+
+    def start(self, tuned: BaselineProcess, references: Sequence[BaselineProcess]) -> None:
+        """Runs the tuned network and a reference once on each set; then both have the first ordinary inputs again.
+
+        Nothing is run without a reference that runs the model itself.  Slow networks run on fewer sets.
+        """
+        run = self._run
+        self._reference = next((each for each in references if each.name in REFERENCES), None)
+        if not run.item.extremes or self._reference is None:
+            return
+        both = (self._reference, tuned)
+        once_s = sum(run.once_ms.get(each.name, 0.0) for each in both) / 1e3
+        self._limit_s = max(_LEAST_SECONDS, _TIMES * once_s)
+        self._sets = run.inputs.add_extremes(run.manifest.hybrid is not None, int(_MOST_SECONDS / max(once_s, 1e-3)))
+        for each in both:
+            self._run_all(each)
+            if each.name not in self.ended and (run.item.timed or run.item.find_slow):
+                with suppress(EngineError):  # whoever needs it next says so
+                    each.turn(run.once(each.name, 0), run.conditions.prepare_seconds)
+
+    def _run_all(self, process: BaselineProcess) -> None:
+        """Runs a process once on each set, until it ends."""
+        for at, each in self._sets.items():
+            try:
+                process.turn(self._run.once(process.name, at), self._limit_s)
+            except WorkerRefused as error:
+                self._refused[at, process.name] = str(error)
+            except EngineError as error:
+                self.ended[process.name] = f"{error}, on {each.name}"
+                return
+
+    def compare(self) -> ExtremeDifference:
+        """Compares the outputs of both on each set."""
+        if not self._sets or self._reference is None:
+            return ExtremeDifference()
+        compared, disagreement, reference = [], "", self._reference.name
+        for at, each in self._sets.items():
+            if not self._has_run(reference, at):
+                self._say(each, f"{reference} does not run on them: {self._refused.get((at, reference), '')}")
+            elif (at, TUNED) in self._refused:
+                disagreement = disagreement or f"it does not run on {each.name}: {self._refused[at, TUNED]}"
+            elif self._has_run(TUNED, at) and self._run.conditions.max_error is None:
+                found = self._difference(at, each)
+                if found.disagreement:
+                    disagreement = disagreement or f"{found.disagreement} ({reference}, on {each.name})"
+                elif found.doubtful:
+                    self._say(each, found.doubtful)
+                else:
+                    compared.append(each.name)
+        if TUNED in self.ended:
+            disagreement = disagreement or f"it does not run: {self.ended[TUNED]}"
+        return ExtremeDifference(tuple(compared), disagreement)
+
+    def _has_run(self, name: str, at: int) -> bool:
+        return Path(self._run.outputs_path(name, at)).exists()
+
+    def _say(self, each: ExtremeInputs, why: str) -> None:
+        print(f"not compared on {each.name}: {why}")
+
+    def _difference(self, at: int, each: ExtremeInputs) -> Difference:
+        """The difference on one set: with less and less that is held against the tuned network, until there is none."""
+        assert self._reference is not None
+        run, name = self._run, self._reference.name
+        found = self._compare(at, each, name)
+        if found.disagreement and run.flushes and not run.has_flushed and name in FLUSHING:
+            name = self._run_other(_FLUSHED, at, flush=True) or name
+            found = self._compare(at, each, name)
+        if not found.disagreement:
+            return found
+        if name == "onnxruntime":
+            self._run_other(FAST, at, flush=run.has_flushed)
+        unsteady = run.unsteady([self._reference], at)
+        found = self._compare(at, each, name, run.samples([self._reference], at), unsteady)
+        if found.disagreement and not each.is_ordinary and self._winograd_layers:
+            return found._replace(disagreement="", doubtful=found.disagreement)  # it may have spread anywhere
+        return found
+
+    def _run_other(self, label: str, at: int, *, flush: bool) -> str:
+        """Runs onnxruntime in another way on all sets, once; returns its label if it has run on this one, else ""."""
+        assert self._reference is not None
+        if not any(self._has_run(label, each) for each in self._sets) and label not in self.ended:
+            with self._run.process(self._reference.name, exact=label != FAST, label=label, flush=flush) as process:
+                try:
+                    process.prepare(self._run.conditions.prepare_seconds)
+                except EngineError as error:
+                    self.ended[label] = str(error)
+                else:
+                    self._run_all(process)
+        return label if self._has_run(label, at) else ""
+
+    def _compare(
+        self,
+        at: int,
+        each: ExtremeInputs,
+        reference: str,
+        samples: Sequence[Sequence[Array]] = (),
+        unsteady: Mapping[str, str] = {},
+    ) -> Difference:
+        run = self._run
+        parts = load_outputs(run.outputs_path(reference, at))
+        names = name_parts(list(parts), [tensor.name for tensor in run.combination.outputs])
+        outputs, expected = run.outputs(TUNED, at), list(parts.values())
+        rtol, atol = run.conditions.rtol, run.conditions.atol
+        if len(outputs) != len(expected):
+            return compare_outputs(names, outputs, expected, rtol, atol)
+        worst = NOTHING_COMPARED
+        for position, (name, output, wanted) in enumerate(zip(names, outputs, expected, strict=True)):
+            if not each.is_ordinary and self._winograd_layers:
+                output = without_spread(output, wanted, _TILE * self._winograd_layers)
+            own = [[sample[position]] for sample in samples if len(sample) == len(expected)]
+            found = compare_outputs([name], [output], [wanted], rtol, atol * _scale(wanted), own, unsteady)
+            worst = worse(worst, found)
+        return worst
+
+    @cached_property
+    def _winograd_layers(self) -> int:
+        """The number of convolutions that are computed by Winograd's algorithm."""
+        return sum(record.program.startswith(_WINOGRAD) for calls in self._run.manifest.calls for record in calls)
+
+
+def without_spread(output: Array, expected: Array, reach: int) -> Array:
+    """The output with the reference's values where Winograd's convolution may have spread a value over its tile.
+
+    These are the places of a batch element that are no farther than `reach` along each axis from an infinity, a NaN or
+    a value beyond `MOST_ORDINARY` of the reference, whatever its channel (axis 1, or the last one).  Where the
+    reference has no number, and the output has, it keeps its value.
+    """
+    if output.shape != expected.shape or expected.dtype.kind in "biuU" or expected.ndim < 3:
+        return output
+    numbers = np.abs(expected.astype(np.float64))
+    is_bad = ~(numbers <= MOST_ORDINARY)
+    near = np.zeros_like(is_bad)
+    for channels in (1, expected.ndim - 1):
+        spread = np.broadcast_to(is_bad.any(channels, keepdims=True), is_bad.shape)
+        for axis in range(1, expected.ndim):
+            if axis != channels:
+                spread = _widened(spread, axis, reach)
+        near |= spread
+    keeps = np.isfinite(output.astype(np.float64)) & ~np.isfinite(numbers)
+    return np.where(near & ~keeps, expected, output)
+
+
+def _widened(mask: npt.NDArray[np.bool_], axis: int, reach: int) -> npt.NDArray[np.bool_]:
+    """True where any value no farther than `reach` along the axis is true."""
+    counts = np.cumsum(np.moveaxis(mask, axis, 0), 0, dtype=np.int64)
+    extent = len(counts)
+    after = counts[np.minimum(np.arange(extent) + reach, extent - 1)]
+    before = np.concatenate([np.zeros((1, *counts.shape[1:]), np.int64), counts])[
+        np.maximum(np.arange(extent) - reach, 0)
+    ]
+    return np.moveaxis(after > before, 0, axis)
+
+
+def _scale(expected: Array) -> float:
+    """How large values are that are no extremes of an output: their median, if it is above 1; else 1."""
+    if expected.dtype.kind in "biuU":
+        return 1.0
+    numbers = np.abs(expected.astype(np.float64))
+    present = numbers[np.isfinite(numbers) & (numbers > 0)]
+    return max(1.0, float(np.median(present))) if present.size else 1.0
