@@ -176,20 +176,18 @@ def without_spread(output: Array, expected: Array, reach: int) -> Array:
     """The output with the reference's values where Winograd's convolution may have spread a value over its tile.
 
     These are the places of a batch element that are no farther than `reach` along each axis from an infinity, a NaN or
-    a value beyond `MOST_ORDINARY` of the reference, whatever its channel (axis 1, or the last one).  Where the
-    reference has no number, and the output has, it keeps its value.
+    a value beyond `MOST_ORDINARY` of the reference, whatever its channel.  Channels are axis 1, or the last one where
+    only then the others are equally long.  Where the output has a number, and the reference none, it keeps it.
     """
     if output.shape != expected.shape or expected.dtype.kind in "biuU" or expected.ndim < 3:
         return output
     numbers = np.abs(expected.astype(np.float64))
-    is_bad = ~(numbers <= MOST_ORDINARY)
-    near = np.zeros_like(is_bad)
-    for channels in (1, expected.ndim - 1):
-        spread = np.broadcast_to(is_bad.any(channels, keepdims=True), is_bad.shape)
-        for axis in range(1, expected.ndim):
-            if axis != channels:
-                spread = _widened(spread, axis, reach)
-        near |= spread
+    extents = expected.shape[1:]
+    channels = expected.ndim - 1 if len(set(extents[1:])) > 1 and len(set(extents[:-1])) == 1 else 1
+    near = ~(numbers <= MOST_ORDINARY).all(channels, keepdims=True)
+    for axis in range(1, expected.ndim):
+        if axis != channels:
+            near = _widened(near, axis, reach)
     keeps = np.isfinite(output.astype(np.float64)) & ~np.isfinite(numbers)
     return np.where(near & ~keeps, expected, output)
 

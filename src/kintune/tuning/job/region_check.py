@@ -14,6 +14,7 @@ from kintune.models.constants import constant_values
 from kintune.models.evaluation import open_session
 from kintune.partition.composition import extract, unmarked
 from kintune.partition.import_region import import_region
+from kintune.runtime.extreme_inputs import extreme_inputs
 from kintune.runtime.inputs import Array, draw_inputs, load_fitting, load_inputs
 from kintune.tuning.job.explanation import first_difference, first_uncompilable, is_right
 from kintune.tuning.job.networks import Networks, PartitionedModel
@@ -28,11 +29,22 @@ def first_wrong_node(networks: Networks, hybrid: PartitionedModel, spec: JobSpec
     imported by themselves, and bisected.  If the node cannot be told, it is a node of the first
     region that is wrong; empty if no region is.
     """
-    partition = hybrid.partition
     target = tvm.target.Target(json.loads(spec.device_type.target))
     paths = [path for path in spec.input_files if load_fitting(networks.combinations, path)[0] == 0]
-    inputs = load_inputs(paths[0]) if paths else draw_inputs(hybrid.combination.inputs, spec.options.seed)
-    inputs |= {name: constant_values(constant) for name, constant in networks.constants.items()}
+    tensors, seed = hybrid.combination.inputs, spec.options.seed
+    inputs = load_inputs(paths[0]) if paths else draw_inputs(tensors, seed)
+    extremes = extreme_inputs(tensors, seed, given=inputs, keep_integers=True)
+    constants = {name: constant_values(constant) for name, constant in networks.constants.items()}
+    for tried in (inputs, *(each.arrays for each in extremes)):
+        if culprit := _first_wrong(networks, hybrid, target, tried | constants):
+            return culprit
+    return ""
+
+
+def _first_wrong(
+    networks: Networks, hybrid: PartitionedModel, target: tvm.target.Target, inputs: Mapping[str, Array]
+) -> str:
+    partition = hybrid.partition
     names = dict.fromkeys(name for region in partition.regions for name in (*region.inputs, *region.outputs))
     expected = _tensors(unmarked(partition.marked), inputs, names)
     for number, (region, network) in enumerate(zip(partition.regions, networks.networks, strict=True)):

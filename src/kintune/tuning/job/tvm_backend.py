@@ -41,6 +41,7 @@ from kintune.errors import BuildError, ModelError, OrderError
 from kintune.hardware.narrow_instructions import check_narrow
 from kintune.models.importer import load
 from kintune.runtime.executable import Executable
+from kintune.runtime.extreme_inputs import extreme_inputs
 from kintune.runtime.inputs import draw_inputs, load_fitting, load_inputs
 from kintune.runtime.manifest import Manifest, Narrow
 from kintune.runtime.stored_zip import folder_beside
@@ -216,10 +217,14 @@ class TvmBackend:
         given = {load_fitting(networks.combinations, path)[0]: path for path in reversed(spec.input_files)}
         for number, network in enumerate(networks.networks):
             model = load(network.ref)
-            path = given.get(number)
-            inputs = draw_inputs(model.inputs, spec.options.seed) if path is None else load_inputs(path)
-            if culprit := first_uncompilable(model, target) or first_wrong(model, target, inputs):
+            if culprit := first_uncompilable(model, target):
                 return culprit
+            path, seed = given.get(number), spec.options.seed
+            inputs = draw_inputs(model.inputs, seed) if path is None else load_inputs(path)
+            extremes = extreme_inputs(model.inputs, seed, given=inputs, keep_integers=path is not None)
+            for tried in (inputs, *(each.arrays for each in extremes)):
+                if culprit := first_wrong(model, target, tried):
+                    return culprit
         return ""
 
     def package(
