@@ -25,12 +25,13 @@ from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.validation_run import FAST, REFERENCES, TUNED, ValidationRun
 from kintune.wire.worker_client import WorkerRefused
 
-__all__ = ["ExtremeCheck", "ExtremeDifference", "without_spread"]
+__all__ = ["ExtremeCheck", "ExtremeDifference", "settled"]
 
 _MOST_SECONDS = 5.0  # of all runs on extreme inputs
 _LEAST_SECONDS, _TIMES = 10.0, 50  # a run that takes longer than this, and than so many usual ones, is ended
 _TILE = 4  # places by which the widest tile of Winograd's convolution spreads a value
 _WINOGRAD = "winograd"
+_MOST_ORDINARY_HALF = 2.0**14
 _FLUSHED = "flushing, on extreme inputs"
 
 
@@ -159,8 +160,7 @@ class ExtremeCheck:
             return compare_outputs(names, outputs, expected, rtol, atol)
         worst = NOTHING_COMPARED
         for position, (name, output, wanted) in enumerate(zip(names, outputs, expected, strict=True)):
-            if not each.is_ordinary and self._winograd_layers:
-                output = without_spread(output, wanted, _TILE * self._winograd_layers)
+            output = settled(output, wanted, 0 if each.is_ordinary else _TILE * self._winograd_layers)
             own = [[sample[position]] for sample in samples if len(sample) == len(expected)]
             found = compare_outputs([name], [output], [wanted], rtol, atol * _scale(wanted), own, unsteady)
             worst = worse(worst, found)
@@ -172,35 +172,42 @@ class ExtremeCheck:
         return sum(record.program.startswith(_WINOGRAD) for calls in self._run.manifest.calls for record in calls)
 
 
-def without_spread(output: Array, expected: Array, reach: int) -> Array:
-    """The output with the reference's values where Winograd's convolution may have spread a value over its tile.
+def settled(output: Array, expected: Array, reach: int = 0) -> Array:
+    """The output with the reference's values in places where nothing can be told of a difference.
 
-    These are the places of a batch element that are no farther than `reach` along each axis from an infinity, a NaN or
-    a value beyond `MOST_ORDINARY` of the reference, whatever its channel.  Channels are axis 1, or the last one where
-    only then the others are equally long.  Where the output has a number, and the reference none, it keeps it.
+    These are places in which both have no number, an infinity or NaN, or one beyond `MOST_ORDINARY`: which of them
+    it is depends on the order of additions.  With a `reach`, they are also those where Winograd's convolution may have
+    spread such a value over its tile: no farther than that along each axis, in the same element of a batch and whatever
+    the channel.  Channels are axis 1, or the last one where only then the others are equally long.  In such places
+    a number is no infinity.
     """
-    if output.shape != expected.shape or expected.dtype.kind in "biuU" or expected.ndim < 3:
+    if output.shape != expected.shape or output.dtype != expected.dtype or expected.dtype.kind in "biuU":
         return output
-    numbers = np.abs(expected.astype(np.float64))
-    extents = expected.shape[1:]
-    channels = expected.ndim - 1 if len(set(extents[1:])) > 1 and len(set(extents[:-1])) == 1 else 1
-    near = ~(numbers <= MOST_ORDINARY).all(channels, keepdims=True)
-    for axis in range(1, expected.ndim):
-        if axis != channels:
-            near = _widened(near, axis, reach)
-    keeps = np.isfinite(output.astype(np.float64)) & ~np.isfinite(numbers)
-    return np.where(near & ~keeps, expected, output)
+    extreme, theirs = _are_extreme(expected), _are_extreme(output)
+    left_out = extreme & theirs
+    if reach and expected.ndim > 2:
+        extents = expected.shape[1:]
+        channels = expected.ndim - 1 if len(set(extents[1:])) > 1 and len(set(extents[:-1])) == 1 else 1
+        near = np.asarray(extreme.any(channels, keepdims=True))
+        for axis in range(1, expected.ndim):
+            if axis != channels:
+                near = _widened(near, axis, min(reach, expected.shape[axis]))
+        left_out |= near & (theirs | np.isfinite(expected.astype(np.float64)))
+    return np.where(left_out, expected, output)
+
+
+def _are_extreme(values: Array) -> npt.NDArray[np.bool_]:
+    """Where values are infinite, no numbers or so large that they swallow others."""
+    most = MOST_ORDINARY if values.dtype != np.float16 else _MOST_ORDINARY_HALF
+    with np.errstate(invalid="ignore"):
+        return np.asarray(~(np.abs(values.astype(np.float64)) <= most))
 
 
 def _widened(mask: npt.NDArray[np.bool_], axis: int, reach: int) -> npt.NDArray[np.bool_]:
     """True where any value no farther than `reach` along the axis is true."""
-    counts = np.cumsum(np.moveaxis(mask, axis, 0), 0, dtype=np.int64)
-    extent = len(counts)
-    after = counts[np.minimum(np.arange(extent) + reach, extent - 1)]
-    before = np.concatenate([np.zeros((1, *counts.shape[1:]), np.int64), counts])[
-        np.maximum(np.arange(extent) - reach, 0)
-    ]
-    return np.moveaxis(after > before, 0, axis)
+    widths = [(reach, reach) if each == axis else (0, 0) for each in range(mask.ndim)]
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(mask, widths), 2 * reach + 1, axis)
+    return np.asarray(windows.any(-1))
 
 
 def _scale(expected: Array) -> float:
