@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-import numpy as np
+from pathlib import Path
+from typing import Any, cast
 
-from kintune.validate.extreme_check import settled
+import msgspec
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from kintune.core.hybrid import Hybrid
+from kintune.core.model import Combination, Tensor
+from kintune.core.stage_requests import ValidationContext, ValidationItem
+from kintune.core.stage_results import ValidationResult
+from kintune.core.verdict import Verdict
+from kintune.runtime.extreme_inputs import extreme_inputs
+from kintune.runtime.hybrid_package import write_hybrid
+from kintune.runtime.inputs import load_inputs
+from kintune.validate.baseline_protocol import BaselineTurn
+from kintune.validate.extreme_check import ExtremeCheck, settled
+from kintune.validate.input_sets import InputSets
+from kintune.validate.plain_outputs import save_outputs
+from kintune.validate.validation import validate_executable
+from kintune.validate.validation_run import ValidationRun
+from kintune.wire.worker_client import WorkerDied
+from tests.support.toy_model import calling, manifest
 
 REACH = 4
 
@@ -47,3 +68,122 @@ def test_what_has_no_places_or_no_floats_stays() -> None:
     assert settled(wrong, flat, REACH).tolist() == wrong.tolist()
     counts = np.zeros((1, 2, 3, 3), np.int64)
     assert settled(counts + 1, counts, REACH).all()
+
+
+NODES: dict[str, list[tuple[Any, ...]]] = {
+    "identity": [("Identity", ["x"], ["y"])],
+    "wrong for zeros": [("Equal", ["x", "zero"], ["is"]), ("Where", ["is", "one", "x"], ["y"])],
+    "wrong for NaN": [("IsNaN", ["x"], ["is"]), ("Where", ["is", "zero", "x"], ["y"])],
+    "magnifies": [("Clip", ["x", "", "tiny"], ["c"]), ("Mul", ["c", "much"], ["m"]), ("Mul", ["m", "more"], ["y"])],
+    "refuses": [
+        ("Clip", ["x", "", "seven"], ["c"]),
+        ("Cast", ["c"], ["i"], {"to": TensorProto.INT64}),
+        ("Abs", ["i"], ["a"]),
+        ("Gather", ["table", "a"], ["none"]),
+        ("Mul", ["none", "zero"], ["nothing"]),
+        ("Add", ["x", "nothing"], ["y"]),
+    ],
+}  # fmt: skip
+CONSTANTS = {"zero": 0, "one": 1, "seven": 7, "tiny": 1e-30, "much": 1e38, "more": 100, "table": np.ones(8)}
+SHAPE = (3, 5)
+NAMES = tuple(each.name for each in extreme_inputs([Tensor("x", SHAPE, "float32")]))
+
+
+def graph_of(kind: str) -> bytes:
+    nodes = [helper.make_node(op, i, o, **(more[0] if more else {})) for op, i, o, *more in NODES[kind]]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in "xy"]
+    used = {name for node in nodes for name in node.input}
+    constants = [numpy_helper.from_array(np.asarray(v, np.float32), n) for n, v in CONSTANTS.items() if n in used]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], constants)
+    content: bytes = helper.make_model(
+        graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]
+    ).SerializeToString()
+    return content
+
+
+def validated(folder: Path, tuned: str, reference: str, **more: Any) -> ValidationResult:
+    """The validation of a result that computes one graph, in onnxruntime, against another graph."""
+    onnx_path, executable = folder / "model.onnx", folder / "model.kt"
+    onnx_path.write_bytes(graph_of(reference))
+    ends = [[Tensor(name, SHAPE, "float32")] for name in "xy"]
+    described = msgspec.structs.replace(
+        manifest(calling("add", *ends), threads=1), hybrid=Hybrid((), {"Identity": 1}, {}, ())
+    )
+    write_hybrid(executable, described, graph_of(tuned), [])
+    item = ValidationItem(str(executable), onnx=str(onnx_path), **{"extremes": True, "timed": False, **more})
+    context = ValidationContext(threads=1, rounds=1, min_rounds=1, race_seconds=0.1)
+    return validate_executable(context, item)
+
+
+def test_a_right_result_is_right_on_all_sets(tmp_path: Path) -> None:
+    found = validated(tmp_path, "identity", "identity")
+    assert (found.verdict, found.extremes) == (Verdict.RIGHT, NAMES)
+    assert found.max_abs_error == 0
+    assert validated(tmp_path, "identity", "identity", extremes=False).extremes == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"), [("wrong for zeros", "inputs that are all zeros"), ("wrong for NaN", "inputs with one NaN")]
+)
+def test_what_is_wrong_on_extremes_alone_is_wrong_and_says_where(tmp_path: Path, kind: str, where: str) -> None:
+    found = validated(tmp_path, kind, "identity")
+    assert found.verdict is Verdict.WRONG
+    assert found.disagreement.startswith("output 'y': ")
+    assert found.disagreement.endswith(f"(onnxruntime, on {where})")
+    assert where not in found.extremes
+    assert found.max_abs_error == 0  # on the inputs that were drawn
+    assert validated(tmp_path, kind, "identity", extremes=False).verdict is Verdict.RIGHT
+
+
+def test_what_the_reference_refuses_is_not_compared(tmp_path: Path) -> None:
+    found = validated(tmp_path, "identity", "refuses")
+    assert found.verdict is Verdict.RIGHT
+    assert "inputs that are all zeros" in found.extremes
+    assert "large inputs" not in found.extremes
+
+
+def test_what_the_result_alone_refuses_is_wrong(tmp_path: Path) -> None:
+    found = validated(tmp_path, "refuses", "identity")
+    assert found.verdict is Verdict.WRONG
+    assert found.disagreement.startswith("it does not run on large inputs: ")
+
+
+def test_denormal_numbers_are_compared_with_a_reference_that_flushes_them(tmp_path: Path) -> None:
+    assert validated(tmp_path, "magnifies", "magnifies").extremes == NAMES
+
+
+def test_timed_runs_have_ordinary_inputs_again(tmp_path: Path) -> None:
+    found = validated(tmp_path, "identity", "identity", timed=True, compare=("onnxruntime",))
+    assert found.extremes == NAMES
+    assert set(found.latency_ms) == {"tuned", "onnxruntime"}
+
+
+def test_a_process_that_ends_on_extremes_is_wrong(tmp_path: Path) -> None:
+    class Ending:
+        name = "tuned"
+
+        def turn(self, turn: BaselineTurn, _: float) -> tuple[float, ...]:
+            if str(turn.inputs).endswith("inputs 3.npz"):
+                raise WorkerDied("it ended by SIGSEGV")
+            save_outputs(Path(str(turn.outputs)), [load_inputs(str(turn.inputs))["x"]])
+            return (1.0,)
+
+    class Going(Ending):
+        name = "onnxruntime"
+
+        def turn(self, turn: BaselineTurn, _: float) -> tuple[float, ...]:
+            save_outputs(Path(str(turn.outputs)), [load_inputs(str(turn.inputs))["x"]])
+            return (1.0,)
+
+    x = Tensor("x", SHAPE, "float32")
+    item = ValidationItem("m.kt", extremes=True, timed=False)
+    run: Any = ValidationRun.__new__(ValidationRun)
+    run.directory, run.conditions, run.item, run.once_ms = tmp_path, ValidationContext(threads=1), item, {}
+    run.manifest, run.combination = manifest(calling("add", [x], [x])), Combination((x,), (x,))
+    run.inputs, run.has_flushed = InputSets(item, [x], tmp_path), False
+    check = ExtremeCheck(run)
+    check.start(cast(Any, Ending()), [cast(Any, Going())])
+    assert set(check.ended) == {"tuned"}
+    found = check.compare()
+    assert found.compared == NAMES[:2]
+    assert found.disagreement == "it does not run: it ended by SIGSEGV, on large inputs"
