@@ -38,6 +38,12 @@ def test_wrong_outputs_are_said_before_the_gain() -> None:
     assert any("MORE than the tolerance of 0.001 absolute + 0.001 relative" in line for line in lines)
 
 
+def test_the_extreme_inputs_on_which_it_is_right_are_named() -> None:
+    report = example_report(extreme_inputs=("inputs that are all zeros", "large inputs"))
+    line = "They are right on 2 sets of extreme inputs as well: inputs that are all zeros, large inputs."
+    assert line in summarize(report)
+
+
 def test_a_result_that_gained_nothing_says_so() -> None:
     assert summarize(example_report(latency_ms=Latencies.of({"untuned": [15.0], "tuned": [15.0]})))[0].endswith(
         "nothing was gained over the untuned network (15.0 ms)."

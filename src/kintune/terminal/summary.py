@@ -140,8 +140,7 @@ def extreme_lines(names: Sequence[str]) -> list[str]:
     """On which sets of extreme inputs the outputs were right, by the names of these sets, in a line; none without."""
     if not names:
         return []
-    kinds = ", ".join(name.removeprefix("inputs ") for name in names)
-    return [f"They are right on {counted(len(names), 'set')} of extreme inputs as well: {kinds}."]
+    return [f"They are right on {counted(len(names), 'set')} of extreme inputs as well: {', '.join(names)}."]
 
 
 def _decided(report: RunReport) -> str:

@@ -80,6 +80,11 @@ def test_every_field_of_a_request_has_a_name_in_the_form() -> None:
     ("changes", "said", "kind"),
     [
         ({"max_rel_error": 3e-6}, "largest relative error 3e-6, within the tolerance", ""),
+        (
+            {"max_rel_error": 3e-6, "extreme_inputs": ("large inputs",)},
+            "largest relative error 3e-6, within the tolerance; right on 1 set of extreme inputs",
+            "",
+        ),
         ({"max_rel_error": None, "max_abs_error": 0.0}, "no error at all, within the tolerance", ""),
         (
             {"max_rel_error": 0.3, "within_tolerance": False},

@@ -171,7 +171,9 @@ def describe_error(report: RunReport) -> tuple[str, str]:
         return f"{size} in what could be compared", "warn"
     if report.norm_error is not None and report.narrow:
         return f"{size} of a single value; what counts is the error of the outputs as a whole", ""
-    return f"{size}, within the tolerance", ""
+    sets = counted(len(report.extreme_inputs), "set")
+    more = f"; right on {sets} of extreme inputs" if report.extreme_inputs else ""
+    return f"{size}, within the tolerance{more}", ""
 
 
 def describe_precision(report: RunReport) -> str:
