@@ -1,6 +1,7 @@
 """Runs ONNX's backend suite through the importer and the compiler, in worker processes: a crash costs one case.
 
-As a program: `python -m tests.support.onnx_suite [--rules] [--processes N] [NAME ...]` tells what is not right.
+As a program: `python -m tests.support.onnx_suite [--rules] [--extremes] [--processes N] [NAME ...]` tells what is not
+right.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from tests.support.extreme_runs import extreme_difference
 from tests.support.onnx_cases import Case, as_constants, cases, deciding_inputs, operators, reference
 
 __all__ = ["REFUSED", "RIGHT", "SHARED", "Suite", "Verdict", "representatives", "run_suite", "written_suite"]
@@ -82,29 +84,36 @@ def representatives(operators: Mapping[str, Collection[str]], every: int) -> lis
 
 
 def run_suite(
-    suite: Suite, *, rules: bool = False, shared: bool = False, processes: int = 2, names: Iterable[str] = ()
+    suite: Suite,
+    *,
+    rules: bool = False,
+    shared: bool = False,
+    extremes: bool = False,
+    processes: int = 2,
+    names: Iterable[str] = (),
 ) -> dict[str, Verdict]:
     """Try all cases, or those in `names`.
 
-    With `shared` each is compiled as a job does that may leave nodes to onnxruntime.
+    With `shared` each is compiled as a job does that may leave nodes to onnxruntime.  With `extremes` each also runs on
+    extreme inputs, beside onnxruntime and ONNX's reference: where one of them runs, the outputs are those of one.
 
     With `rules` each subgraph gets the first program of the rule instead of the compiler's default schedule.
     """
     wanted = set(names)
     todo = [name for name in suite.operators if not wanted or name in wanted]
     with ThreadPoolExecutor(processes) as pool:
-        parts = pool.map(lambda start: _work_off(todo[start::processes], suite.folder, rules, shared), range(processes))
+        options = ["--rules"] * rules + ["--shared"] * shared + ["--extremes"] * extremes
+        parts = pool.map(lambda start: _work_off(todo[start::processes], suite.folder, options), range(processes))
         found = {name: verdict for part in parts for name, verdict in part.items()}
     return {name: found[name] for name in sorted(found)}
 
 
-def _work_off(names: Sequence[str], folder: str, rules: bool, shared: bool) -> dict[str, Verdict]:
+def _work_off(names: Sequence[str], folder: str, options: Sequence[str]) -> dict[str, Verdict]:
     """Have cases tried one after another by a worker, which is replaced when it crashes."""
     found: dict[str, Verdict] = {}
     queue = list(reversed(names))
     while queue:
-        command = [sys.executable, "-W", "ignore", "-m", _MODULE, "--work", folder]
-        command += ["--rules"] * rules + ["--shared"] * shared
+        command = [sys.executable, "-W", "ignore", "-m", _MODULE, "--work", folder, *options]
         environment = {**os.environ, "TVM_NUM_THREADS": "1"}
         with subprocess.Popen(
             command,
@@ -130,11 +139,11 @@ def _work_off(names: Sequence[str], folder: str, rules: bool, shared: bool) -> d
     return found
 
 
-def _serve(folder: str, rules: bool, shared: bool = False) -> None:
+def _serve(folder: str, rules: bool, shared: bool, extremes: bool) -> None:
     """Try the cases whose names come in, and answer with a line for each; nothing else may be written between them."""
     answers: IO[str] = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    trial = _Trial(rules)
+    trial = _Trial(rules, extremes)
     for line in sys.stdin:
         case, known = pickle.loads((Path(folder) / line.strip()).read_bytes())
         with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -146,12 +155,13 @@ def _serve(folder: str, rules: bool, shared: bool = False) -> None:
 class _Trial:
     """Compiles and runs cases in this process."""
 
-    def __init__(self, rules: bool) -> None:
+    def __init__(self, rules: bool, extremes: bool) -> None:
         import tvm
 
         from kintune.runtime.target import resolve_target
 
         self._rules = rules
+        self._extremes = extremes
         self._text = resolve_target("native", 1)
         self._target = tvm.target.Target(json.loads(self._text))
 
@@ -195,12 +205,16 @@ class _Trial:
         except Exception as error:
             return INTERNAL, f"import: {_line(error)}"
         try:
-            outputs = self._run(model, feeds)
+            executable = self._built(model)
+            taken = {tensor.name for tensor in executable.inputs}
+            outputs = list(executable.run({name: value for name, value in feeds.items() if name in taken}).values())
         except KintuneError as error:
             return FAILED, _line(error)
         except Exception as error:
             return INTERNAL, _line(error)
         difference = _difference(outputs, case, known)
+        if self._extremes and not difference:
+            difference = extreme_difference(executable, proto, feeds, case.rtol, case.atol)
         return (WRONG, difference) if difference else (RIGHT, "")
 
     def run_shared(self, case: Case, known: Known, place: Path) -> Verdict:
@@ -251,7 +265,7 @@ class _Trial:
             taken = {tensor.name for tensor in executable.inputs}
             return list(executable.run({name: value for name, value in case.feeds.items() if name in taken}).values())
 
-    def _run(self, model: Any, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+    def _built(self, model: Any) -> Any:
         from kintune.compiler.graph.executable import build_executable, describe_build
         from kintune.compiler.graph.lower import lower
 
@@ -267,9 +281,7 @@ class _Trial:
             checks=model.checks,
             chosen={},
         )
-        executable = build_executable(lowered, chosen, self._target, description)
-        taken = {tensor.name for tensor in executable.inputs}
-        return list(executable.run({name: value for name, value in feeds.items() if name in taken}).values())
+        return build_executable(lowered, chosen, self._target, description)
 
     def _chosen(self, lowered: Any) -> dict[str, Any]:
         """The rule's first program of each subgraph that has one."""
@@ -327,6 +339,7 @@ def _main(arguments: Sequence[str]) -> None:
     parser.add_argument("--work", metavar="FOLDER", help=argparse.SUPPRESS)
     parser.add_argument("--rules", action="store_true", help="programs of the rule instead of default schedules")
     parser.add_argument("--shared", action="store_true", help="nodes may be left to onnxruntime")
+    parser.add_argument("--extremes", action="store_true", help="also on extreme inputs")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", metavar="FILE", help="write all verdicts there")
     parser.add_argument("names", nargs="*", help="cases; all if there are none")
@@ -339,12 +352,11 @@ def _main(arguments: Sequence[str]) -> None:
                 written[case.name] = sorted(operators(case.proto))
         print(json.dumps(written))
     elif given.work:
-        _serve(given.work, given.rules, given.shared)
+        _serve(given.work, given.rules, given.shared, given.extremes)
     else:
         with written_suite() as suite:
-            found = run_suite(
-                suite, rules=given.rules, shared=given.shared, processes=given.processes, names=given.names
-            )
+            options = {name: getattr(given, name) for name in ("rules", "shared", "extremes", "processes", "names")}
+            found = run_suite(suite, **options)
         for name, verdict in found.items():
             if verdict.kind not in (RIGHT, SHARED) or given.names:
                 print(f"{verdict.kind:20} {name}  {verdict.reason} {' '.join(verdict.constants)}")

@@ -25,7 +25,7 @@ from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.validation_run import FAST, REFERENCES, TUNED, ValidationRun
 from kintune.wire.worker_client import WorkerRefused
 
-__all__ = ["ExtremeCheck", "ExtremeDifference", "settled"]
+__all__ = ["ExtremeCheck", "ExtremeDifference", "settled", "typical"]
 
 _MOST_SECONDS = 5.0  # of all runs on extreme inputs
 _LEAST_SECONDS, _TIMES = 10.0, 50  # a run that takes longer than this, and than so many usual ones, is ended
@@ -162,7 +162,7 @@ class ExtremeCheck:
         for position, (name, output, wanted) in enumerate(zip(names, outputs, expected, strict=True)):
             output = settled(output, wanted, 0 if each.is_ordinary else _TILE * self._winograd_layers)
             own = [[sample[position]] for sample in samples if len(sample) == len(expected)]
-            found = compare_outputs([name], [output], [wanted], rtol, atol * _scale(wanted), own, unsteady)
+            found = compare_outputs([name], [output], [wanted], rtol, atol * typical(wanted), own, unsteady)
             worst = worse(worst, found)
         return worst
 
@@ -210,7 +210,7 @@ def _widened(mask: npt.NDArray[np.bool_], axis: int, reach: int) -> npt.NDArray[
     return np.asarray(windows.any(-1))
 
 
-def _scale(expected: Array) -> float:
+def typical(expected: Array) -> float:
     """How large values are that are no extremes of an output: their median, if it is above 1; else 1."""
     if expected.dtype.kind in "biuU":
         return 1.0
