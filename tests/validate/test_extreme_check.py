@@ -63,6 +63,13 @@ def test_infinities_and_huge_values_are_alike() -> None:
     assert settled(output, expected)[4:].tolist() == [0.0, np.inf]
 
 
+def test_a_reference_that_hides_nan_is_not_believed_there() -> None:
+    expected, output = np.array([1.0, 2.0, np.nan]), np.array([np.nan, 3.0, 4.0])
+    assert settled(output, expected, hides_nan=True).tolist() == [1.0, 3.0, 4.0]
+    numbers = np.array([1, 2])
+    assert settled(numbers + 1, numbers, hides_nan=True) is numbers
+
+
 def test_what_has_no_places_or_no_floats_stays() -> None:
     flat, wrong = np.array([[np.nan, 1.0]]), np.array([[0.0, 2.0]])
     assert settled(wrong, flat, REACH).tolist() == wrong.tolist()

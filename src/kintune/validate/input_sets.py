@@ -35,14 +35,14 @@ class InputSets:
         """The number of sets, without those of extreme inputs."""
         return len(self._files) - len(self.extremes)
 
-    def add_extremes(self, keep_integers: bool, most: int) -> dict[int, ExtremeInputs]:
-        """Adds at most so many sets of extreme inputs; returns them by their numbers.
+    def add_extremes(self, keep_integers: bool) -> dict[int, ExtremeInputs]:
+        """Adds the sets of extreme inputs; returns them by their numbers.
 
         With `keep_integers`, or where the user gave inputs, integers that may decide extents stay as they are.
         """
         given = load_inputs(self.first) if self._item.inputs and self.first else None
         keep_integers = keep_integers or given is not None
-        drawn = extreme_inputs(self._tensors, self._item.seed, given=given, keep_integers=keep_integers)[:most]
+        drawn = extreme_inputs(self._tensors, self._item.seed, given=given, keep_integers=keep_integers)
         numbered = {self._append(each.arrays): each for each in drawn}
         self.extremes |= numbered.keys()
         return numbered
