@@ -1,5 +1,5 @@
 /* A `.kt` file: a zip whose members are stored plainly, each at a multiple of KT_PAGE.  Members are found by the zip's
- * central directory. */
+ * central directory.  The file is mapped, and watched for changes in place, or copied. */
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -23,36 +23,93 @@
 #define ZIP64_FIELD 1
 #define UNKNOWN 0xffffffffu
 
+#ifndef F_GET_SEALS /* the C library has these names from 2.27 on */
+#define F_GET_SEALS 1034
+#define F_SEAL_SHRINK 2
+#define F_SEAL_WRITE 8
+#endif
+
 static uint16_t u16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
 static uint32_t u32(const uint8_t *at) { return u16(at) | (uint32_t)u16(at + 2) << 16; }
 static uint64_t u64(const uint8_t *at) { return u32(at) | (uint64_t)u32(at + 4) << 32; }
 
-kt_status kt_file_map(const char *path, kt_file *file) {
-  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* else a pipe waits for a writer */
-  if (descriptor < 0) return kt_fail(KT_ERROR_FILE, "%s: %s", path, strerror(errno));
+/* Opens a regular file; `descriptor` and `about` receive what is needed of it. */
+static kt_status open_file(const char *path, const char *name, int *descriptor, struct stat *about) {
+  *descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* else a pipe waits for a writer */
+  if (*descriptor < 0)
+    return kt_fail(errno == EMFILE || errno == ENFILE ? KT_ERROR_MEMORY : KT_ERROR_FILE, "%s: %s", name, strerror(errno));
+  kt_status status = KT_OK;
+  if (fstat(*descriptor, about) != 0 || !S_ISREG(about->st_mode))
+    status = kt_fail(KT_ERROR_FILE, "%s: not a regular file", name);
+  else if (about->st_size < END_SIZE)
+    status = kt_fail(KT_ERROR_FORMAT, "%s: not a Kintune executable, or truncated", name);
+  if (status != KT_OK) close(*descriptor);
+  return status;
+}
+
+static kt_status not_mapped(const char *name, int error) {
+  return kt_fail(error == ENOMEM ? KT_ERROR_MEMORY : KT_ERROR_FILE, "%s: cannot be mapped: %s", name, strerror(error));
+}
+
+/* Whether it is a file in memory whose content nobody can change. */
+static bool is_sealed(int descriptor) {
+  int seals = fcntl(descriptor, F_GET_SEALS), wanted = F_SEAL_WRITE | F_SEAL_SHRINK;
+  return seals >= 0 && (seals & wanted) == wanted;
+}
+
+kt_status kt_file_map(const char *path, const char *name, kt_file *file) {
+  int descriptor;
   struct stat about;
-  if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode)) {
-    close(descriptor);
-    return kt_fail(KT_ERROR_FILE, "%s: not a regular file", path);
-  }
-  if (about.st_size < END_SIZE) {
-    close(descriptor);
-    return kt_fail(KT_ERROR_FORMAT, "%s: not a Kintune executable, or truncated", path);
-  }
+  kt_status status = open_file(path, name, &descriptor, &about);
+  if (status != KT_OK) return status;
   size_t nbytes = (size_t)about.st_size;
   /* private: what another process writes to the file later may show, what kernels write never gets there */
   void *data = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor, 0);
-  int error = errno;
+  if (data == MAP_FAILED) {
+    status = not_mapped(name, errno);
+    close(descriptor);
+    return status;
+  }
+  *file = (kt_file){{data, nbytes}, true, NULL};
+  bool sealed = is_sealed(descriptor);
+  if (!sealed) file->watch = kt_watch_begin(file->whole, descriptor, &about);
+  if (file->watch != NULL) return KT_OK;
   close(descriptor);
-  if (data == MAP_FAILED)
-    return kt_fail(error == ENOMEM ? KT_ERROR_MEMORY : KT_ERROR_FILE, "%s: cannot be mapped: %s", path, strerror(error));
-  *file = (kt_file){{data, nbytes}, true};
+  if (sealed) return KT_OK;
+  kt_file_unmap(file);
+  return kt_fail(KT_ERROR_MEMORY, "no memory");
+}
+
+kt_status kt_file_copy(kt_bytes content, const char *name, kt_file *file) {
+  void *data = mmap(NULL, content.nbytes + !content.nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return kt_fail(KT_ERROR_MEMORY, "%s: no memory for a copy of %zu bytes", name, content.nbytes);
+  if (content.data != NULL) memcpy(data, content.data, content.nbytes);
+  *file = (kt_file){{data, content.nbytes}, true, NULL};
   return KT_OK;
 }
 
+kt_status kt_file_read(const char *path, const char *name, kt_file *file) {
+  int descriptor;
+  struct stat about;
+  kt_status status = open_file(path, name, &descriptor, &about);
+  if (status != KT_OK) return status;
+  status = kt_file_copy((kt_bytes){NULL, (size_t)about.st_size}, name, file);
+  size_t done = 0;
+  while (status == KT_OK && done < file->whole.nbytes) {
+    ssize_t got = read(descriptor, (uint8_t *)file->whole.data + done, file->whole.nbytes - done);
+    if (got > 0) done += (size_t)got;
+    else if (got == 0) status = kt_fail(KT_ERROR_FILE, "%s: was cut while it was read; open it again", name);
+    else if (errno != EINTR) status = kt_fail(KT_ERROR_FILE, "%s: cannot be read: %s", name, strerror(errno));
+    if (status != KT_OK) kt_file_unmap(file);
+  }
+  close(descriptor);
+  return status;
+}
+
 void kt_file_unmap(kt_file *file) {
+  if (file->mapped && file->watch != NULL) kt_watch_end(file->watch);
   if (file->mapped) munmap((void *)file->whole.data, file->whole.nbytes);
-  *file = (kt_file){{NULL, 0}, false};
+  *file = (kt_file){{NULL, 0}, false, NULL};
 }
 
 void kt_file_expect(const kt_file *file, kt_bytes part) {

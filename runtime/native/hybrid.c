@@ -22,7 +22,7 @@ kt_status kt_hybrid_open(const kt_file *file, const char *path, uint32_t number,
   kt_status status = kt_file_member(file, path, name, &content);
   if (status != KT_OK) return status;
   snprintf(whole, sizeof whole, "%.400s: %s", path, name);
-  return kt_model_open_part(content, whole, model);
+  return kt_model_open_part(file, content, whole, model);
 }
 
 /* Appends the names of the operators that are left to onnxruntime, as the manifest has them; "" if it has none. */

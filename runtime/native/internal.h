@@ -47,12 +47,19 @@ typedef struct {
   size_t nbytes;
 } kt_bytes;
 
+typedef struct kt_watch kt_watch;
+
 typedef struct {
   kt_bytes whole;
-  bool mapped; /* whether `whole` is to be unmapped */
+  bool mapped;     /* whether `whole` is to be unmapped */
+  kt_watch *watch; /* NULL where nobody else can change what was mapped */
 } kt_file;
 
-kt_status kt_file_map(const char *path, kt_file *file);
+/* Maps a file, which others may change in place; or reads it, which takes memory and time.  `name` is for messages. */
+kt_status kt_file_map(const char *path, const char *name, kt_file *file);
+kt_status kt_file_read(const char *path, const char *name, kt_file *file);
+/* A copy of `content`; with NULL data, of so many zeros. */
+kt_status kt_file_copy(kt_bytes content, const char *name, kt_file *file);
 void kt_file_unmap(kt_file *file);
 
 /* Tells the system that this part of the file will be read soon. */
@@ -61,6 +68,20 @@ void kt_file_expect(const kt_file *file, kt_bytes part);
 /* Finds a member that is stored plainly at a multiple of KT_PAGE; `name` is for messages, too. */
 kt_status kt_file_member(const kt_file *file, const char *path, const char *name, kt_bytes *member);
 bool kt_file_has(const kt_file *file, const char *name);
+
+/* ---- watch.c: a mapped file that is changed in place ---- */
+
+struct stat;
+
+/* Watches a file that was mapped when it was as `seen`.  The descriptor is kept; NULL where no memory is left. */
+kt_watch *kt_watch_begin(kt_bytes mapped, int descriptor, const struct stat *seen);
+void kt_watch_end(kt_watch *watch);
+
+/* False where the file was written or cut.  `status_ns` receives the time of its last change of any kind, which differs
+ * also after its name or its permissions have changed; it stays as it is where the descriptor is lost. */
+bool kt_watch_look(const kt_watch *watch, int64_t *status_ns);
+/* From now on `kt_watch_look` returns false: the content differs. */
+void kt_watch_note(kt_watch *watch);
 
 /* ---- plan.c: the execution plan ---- */
 
@@ -150,10 +171,12 @@ typedef struct {
   const int64_t *sizes;
   const uint32_t *isa; /* names */
   const char *text;
+  void *memory; /* a copy of the member: what was verified stays so */
 } kt_plan;
 
-/* Reads and verifies a plan: afterwards all indices, offsets and extents in it lie within what they refer to. */
+/* Copies and verifies a plan: afterwards all indices, offsets and extents in it lie within what they refer to. */
 kt_status kt_plan_read(kt_bytes content, const char *path, kt_plan *plan);
+void kt_plan_free(kt_plan *plan);
 
 static inline uint32_t kt_plan_own_outputs(const kt_plan *plan) {
   return plan->header.output_count - plan->header.check_count;
@@ -282,8 +305,12 @@ typedef struct {
 struct kt_model {
   atomic_int references;
   kt_file file;
+  kt_file around;   /* that `file` is a part of, where it is to be unmapped as well */
   kt_bytes weights; /* those of the chosen variant */
-  char *path;
+  uint64_t weights_checksum;
+  _Atomic int64_t status_ns; /* of the file when its weights were verified; see kt_watch_look */
+  kt_bytes manifest;         /* a copy; NULL where there is none */
+  char *path;                /* for messages */
   int32_t count;
   kt_loaded_plan *plans; /* of the chosen variant */
   int32_t variant_count; /* in the file */
@@ -292,8 +319,14 @@ struct kt_model {
 
 void kt_model_release(kt_model *model);
 
-/* Opens a whole file that lies in another one; `name` is for messages. */
-kt_status kt_model_open_part(kt_bytes content, const char *name, kt_model **model);
+/* KT_ERROR_FILE where the file was changed in place since it was opened. */
+kt_status kt_model_check(kt_model *model);
+
+/* Opens a whole file that lies in `within`, which stays open for longer; `name` is for messages. */
+kt_status kt_model_open_part(const kt_file *within, kt_bytes content, const char *name, kt_model **model);
+
+/* Exported for the Python package: opens a whole file that is a member of the one at `path`. */
+KT_API kt_status kt_open_member(const char *path, const char *member, const char *name, kt_model **model);
 
 /* ---- hybrid.c: a file that runs partly in onnxruntime ---- */
 

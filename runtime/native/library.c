@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -116,32 +117,44 @@ static int lack_of_descriptors(int descriptor) {
   return 0;
 }
 
-/* Loads a library from memory.  The dynamic loader only reads files, so the contents are written to one without a name.
- * It identifies libraries by their path, which has the descriptor in it: this stays open as long as the library is
- * loaded. */
-static void *load(kt_bytes content, kt_library *library) {
+/* Writes the contents to a file without a name; returns its descriptor, or -1. */
+static int write_out(kt_bytes content) {
   int descriptor = (int)syscall(SYS_memfd_create, "kintune-kernels", CLOSE_ON_EXEC);
-  if (descriptor < 0) return NULL;
-  dlerror(); /* forgets what was said of another library */
-  void *handle = NULL;
   size_t written = 0;
-  while (written < content.nbytes) {
+  while (descriptor >= 0 && written < content.nbytes) {
     ssize_t got = write(descriptor, content.data + written, content.nbytes - written);
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0) errno = EIO;
-    if (got <= 0) break;
-    written += (size_t)got;
+    if (got > 0) written += (size_t)got;
+    else if (got == 0 || errno != EINTR) {
+      int error = got == 0 ? EIO : errno;
+      close(descriptor);
+      errno = error;
+      return -1;
+    }
   }
-  if (written == content.nbytes) {
-    char path[40];
-    if ((descriptor = new_to_loader(descriptor, path, sizeof path)) < 0) return NULL;
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    /* libraries that were linked for another architecture do not name the library of mathematics as needed */
-    if (handle == NULL && dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL) != NULL) handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL) errno = lack_of_descriptors(descriptor);
-  }
+  return descriptor;
+}
+
+/* Whether a file holds what the plan says: the bytes that are loaded, and not those that they were copied from. */
+static bool holds_kernels(int descriptor, const kt_plan_header *header) {
+  size_t nbytes = (size_t)header->library_bytes;
+  void *data = mmap(NULL, nbytes + !nbytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (data == MAP_FAILED) return false;
+  bool whole = nbytes > 0 && kt_checksum(data, nbytes) == header->library_checksum;
+  munmap(data, nbytes + !nbytes);
+  return whole;
+}
+
+/* Loads a library from memory: the dynamic loader only reads files.  It identifies libraries by their path, which has
+ * the descriptor in it: this stays open as long as the library is loaded, and is closed on failure. */
+static void *load(int descriptor, kt_library *library) {
+  dlerror(); /* forgets what was said of another library */
+  char path[40];
+  if ((descriptor = new_to_loader(descriptor, path, sizeof path)) < 0) return NULL;
+  void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  /* libraries that were linked for another architecture do not name the library of mathematics as needed */
+  if (handle == NULL && dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL) != NULL) handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (handle == NULL) {
-    int error = errno;
+    int error = lack_of_descriptors(descriptor);
     close(descriptor);
     errno = error;
     return NULL;
@@ -162,6 +175,10 @@ static kt_status not_loaded(const char *path, int error) {
   return kt_fail(exhausted ? KT_ERROR_MEMORY : KT_ERROR_FORMAT, "%s: its kernels cannot be loaded: %s", path, why);
 }
 
+static kt_status damaged(const char *path) {
+  return kt_fail(KT_ERROR_FORMAT, "%s: damaged: bad checksum of its kernels; copy it again, or build it again", path);
+}
+
 /* Finds a kernel, whose name may be as long as a chain of fused operators is. */
 static kt_status find_kernel(void *handle, const char *name, const char *path, void **found) {
   static const char prefix[] = "__tvm_ffi_";
@@ -176,11 +193,20 @@ static kt_status find_kernel(void *handle, const char *name, const char *path, v
 
 kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *path, kt_library *library) {
   const kt_plan_header *header = &plan->header;
-  if (content.nbytes != header->library_bytes || kt_checksum(content.data, content.nbytes) != header->library_checksum)
-    return kt_fail(KT_ERROR_FORMAT, "%s: damaged: bad checksum of its kernels; copy it again, or build it again", path);
+  if (content.nbytes != header->library_bytes) return damaged(path);
+  dlerror();
+  int descriptor = write_out(content);
+  if (descriptor < 0) return not_loaded(path, errno);
+  if (!holds_kernels(descriptor, header)) {
+    close(descriptor);
+    return damaged(path);
+  }
   library->kernels = calloc(header->kernel_count + 1, sizeof *library->kernels);
-  if (library->kernels == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for %u kernels", header->kernel_count);
-  library->handle = load(content, library);
+  if (library->kernels == NULL) {
+    close(descriptor);
+    return kt_fail(KT_ERROR_MEMORY, "no memory for %u kernels", header->kernel_count);
+  }
+  library->handle = load(descriptor, library);
   if (library->handle == NULL) {
     int error = errno;
     free(library->kernels);

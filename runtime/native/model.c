@@ -14,6 +14,10 @@ static uint32_t count_plans(const kt_file *file) {
   }
 }
 
+static bool are_weights_whole(const kt_model *model) {
+  return kt_checksum(model->weights.data, model->weights.nbytes) == model->weights_checksum;
+}
+
 /* Finds the variant's part of the weights, and verifies it. */
 static kt_status load_weights(kt_model *model, const kt_plan_header *header) {
   kt_bytes all;
@@ -23,7 +27,11 @@ static kt_status load_weights(kt_model *model, const kt_plan_header *header) {
     return kt_fail(KT_ERROR_FORMAT, "%s: damaged: weights.bin has another length", model->path);
   model->weights = (kt_bytes){all.data + header->weights_offset, (size_t)header->weights_bytes};
   kt_file_expect(&model->file, model->weights);
-  if (kt_checksum(model->weights.data, model->weights.nbytes) != header->weights_checksum)
+  model->weights_checksum = header->weights_checksum;
+  int64_t status_ns = 0;
+  if (model->file.watch != NULL) kt_watch_look(model->file.watch, &status_ns);
+  atomic_store(&model->status_ns, status_ns);
+  if (!are_weights_whole(model))
     return kt_fail(KT_ERROR_FORMAT, "%s: damaged: bad checksum of its weights; copy it again, or build it again",
                    model->path);
   return KT_OK;
@@ -49,15 +57,31 @@ static char *join_isa(const kt_plan *plan) {
   return joined;
 }
 
-static kt_status load_variant(kt_model *model, const kt_plan *plans, uint32_t count) {
+/* Copies the manifest, which a file may lack. */
+static kt_status copy_manifest(kt_model *model) {
+  kt_bytes found;
+  if (!kt_file_has(&model->file, "manifest.json")) return KT_OK;
+  kt_status status = kt_file_member(&model->file, model->path, "manifest.json", &found);
+  if (status != KT_OK) return status;
+  uint8_t *copy = malloc(found.nbytes + 1);
+  if (copy == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for a manifest");
+  memcpy(copy, found.data, found.nbytes);
+  model->manifest = (kt_bytes){copy, found.nbytes};
+  return KT_OK;
+}
+
+/* Loads the plans, which belong to the model afterwards. */
+static kt_status load_variant(kt_model *model, kt_plan *plans, uint32_t count) {
   model->isa = join_isa(plans);
   model->plans = calloc(count, sizeof *model->plans);
   if (model->isa == NULL || model->plans == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for %u plans", count);
   kt_status status = load_weights(model, &plans->header);
+  if (status == KT_OK) status = copy_manifest(model);
   for (uint32_t i = 0; i < count && status == KT_OK; i++) {
     model->plans[i].plan = plans[i];
+    plans[i].memory = NULL;
+    model->count++;
     status = load_plan(model, &model->plans[i]);
-    if (status == KT_OK) model->count++;
   }
   return status;
 }
@@ -78,8 +102,25 @@ static kt_status open_plans(kt_model *model, int32_t wanted) {
     model->variant_count = (int32_t)plans[count - 1].header.variant + 1;
     status = load_variant(model, plans + first, chosen);
   }
+  for (uint32_t i = 0; i < count; i++) kt_plan_free(&plans[i]);
   free(plans);
   return status;
+}
+
+kt_status kt_model_check(kt_model *model) {
+  kt_watch *watch = model->file.watch;
+  if (watch == NULL) return KT_OK;
+  int64_t verified = atomic_load_explicit(&model->status_ns, memory_order_relaxed), now = verified, then = 0;
+  bool same = kt_watch_look(watch, &now);
+  if (same && now == verified) return KT_OK;
+  /* another name, other permissions; or written, and the time of that put back: the weights tell */
+  if (same && are_weights_whole(model) && kt_watch_look(watch, &then)) {
+    atomic_store(&model->status_ns, now);
+    return KT_OK;
+  }
+  kt_watch_note(watch);
+  return kt_fail(KT_ERROR_FILE, "%s: was changed in place while it was open; open it again, and replace such files by"
+                 " renaming (mv), or open a private copy", model->path);
 }
 
 static kt_status open_file(kt_file file, const char *path, int32_t variant, kt_model **made) {
@@ -92,6 +133,7 @@ static kt_status open_file(kt_file file, const char *path, int32_t variant, kt_m
   atomic_store(&model->references, 1);
   model->file = file;
   kt_status status = open_plans(model, variant);
+  if (status == KT_OK) status = kt_model_check(model);
   if (status != KT_OK) {
     kt_model_release(model);
     return status;
@@ -103,32 +145,75 @@ static kt_status open_file(kt_file file, const char *path, int32_t variant, kt_m
 kt_status kt_open(const char *path, kt_model **model) { return kt_open_variant(path, KT_BEST, model); }
 
 kt_status kt_open_variant(const char *path, int32_t variant, kt_model **model) {
+  kt_open_options options = {.size = sizeof options, .variant = variant};
+  return kt_open_with(path, &options, model);
+}
+
+static kt_status check_options(const kt_open_options *options, const char *function) {
+  if (options == NULL) return kt_fail(KT_ERROR_ARGUMENT, "%s: a null pointer", function);
+  if (options->size < sizeof *options)
+    return kt_fail(KT_ERROR_ARGUMENT, "%s: options.size is %u, not sizeof(kt_open_options)", function, options->size);
+  return KT_OK;
+}
+
+kt_status kt_open_with(const char *path, const kt_open_options *options, kt_model **model) {
   if (path == NULL || model == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_open: a null pointer");
   *model = NULL;
+  kt_status status = check_options(options, "kt_open_with");
+  if (status != KT_OK) return status;
   kt_file file;
-  kt_status status = kt_file_map(path, &file);
-  return status == KT_OK ? open_file(file, path, variant, model) : status;
+  const char *name = options->name != NULL ? options->name : path;
+  status = options->copy ? kt_file_read(path, name, &file) : kt_file_map(path, name, &file);
+  return status == KT_OK ? open_file(file, name, options->variant, model) : status;
 }
 
 kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model) {
-  if (data == NULL || model == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_open_memory: a null pointer");
-  *model = NULL;
-  if ((uintptr_t)data % KT_ALIGNMENT != 0)
-    return kt_fail(KT_ERROR_ARGUMENT, "kt_open_memory: the contents are not at a multiple of %d bytes", KT_ALIGNMENT);
-  return open_file((kt_file){{data, nbytes}, false}, "(memory)", KT_BEST, model);
+  kt_open_options options = {.size = sizeof options, .variant = KT_BEST};
+  return kt_open_memory_with(data, nbytes, &options, model);
 }
 
-kt_status kt_model_open_part(kt_bytes content, const char *name, kt_model **model) {
+kt_status kt_open_memory_with(const void *data, size_t nbytes, const kt_open_options *options, kt_model **model) {
+  if (data == NULL || model == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_open_memory: a null pointer");
   *model = NULL;
-  return open_file((kt_file){content, false}, name, KT_BEST, model);
+  kt_status status = check_options(options, "kt_open_memory_with");
+  if (status != KT_OK) return status;
+  const char *name = options->name != NULL ? options->name : "(memory)";
+  kt_file file = {{data, nbytes}, false, NULL};
+  if (options->copy) status = kt_file_copy(file.whole, name, &file);
+  else if ((uintptr_t)data % KT_ALIGNMENT != 0)
+    status = kt_fail(KT_ERROR_ARGUMENT, "kt_open_memory: the contents are not at a multiple of %d bytes", KT_ALIGNMENT);
+  return status == KT_OK ? open_file(file, name, options->variant, model) : status;
+}
+
+kt_status kt_model_open_part(const kt_file *within, kt_bytes content, const char *name, kt_model **model) {
+  *model = NULL;
+  return open_file((kt_file){content, false, within->watch}, name, KT_BEST, model);
+}
+
+kt_status kt_open_member(const char *path, const char *member, const char *name, kt_model **model) {
+  kt_file file;
+  kt_bytes content;
+  *model = NULL;
+  kt_status status = kt_file_map(path, name, &file);
+  if (status != KT_OK) return status;
+  status = kt_file_member(&file, name, member, &content);
+  if (status == KT_OK) status = kt_model_open_part(&file, content, name, model);
+  if (status == KT_OK) (*model)->around = file;
+  else kt_file_unmap(&file);
+  return status;
 }
 
 void kt_model_release(kt_model *model) {
   if (atomic_fetch_sub(&model->references, 1) != 1) return;
-  for (int32_t i = 0; i < model->count; i++) kt_library_unload(&model->plans[i].library);
+  for (int32_t i = 0; i < model->count; i++) {
+    kt_library_unload(&model->plans[i].library);
+    kt_plan_free(&model->plans[i].plan);
+  }
   free(model->plans);
   free(model->isa);
+  free((void *)model->manifest.data);
   kt_file_unmap(&model->file);
+  kt_file_unmap(&model->around);
   free(model->path);
   free(model);
 }
@@ -138,11 +223,9 @@ void kt_close(kt_model *model) {
 }
 
 const char *kt_manifest(const kt_model *model, size_t *nbytes) {
-  kt_bytes content;
-  if (model == NULL || nbytes == NULL || kt_file_member(&model->file, model->path, "manifest.json", &content) != KT_OK)
-    return NULL;
-  *nbytes = content.nbytes;
-  return (const char *)content.data;
+  if (model == NULL || nbytes == NULL || model->manifest.data == NULL) return NULL;
+  *nbytes = model->manifest.nbytes;
+  return (const char *)model->manifest.data;
 }
 
 kt_status kt_describe_variant(const kt_model *model, kt_variant *variant) {

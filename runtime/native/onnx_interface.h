@@ -81,7 +81,7 @@ static inline void release_status(ort_api api, ort_status *status) { ((void (*)(
 
 /* The status for the last failure of the runtime. */
 static inline ort_status *runtime_error(ort_api api, kt_status status) {
-  bool given = status == KT_ERROR_ARGUMENT || status == KT_ERROR_VALUE;
+  bool given = status == KT_ERROR_ARGUMENT || status == KT_ERROR_VALUE || status == KT_ERROR_FILE;
   return make_status(api, given ? ORT_INVALID_ARGUMENT : ORT_FAIL, kt_last_error());
 }
 

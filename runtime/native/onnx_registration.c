@@ -89,7 +89,7 @@ static void close_all(void) {
 }
 
 static kt_status open_file(const char *path) {
-  kt_status status = kt_file_map(path, &held.file);
+  kt_status status = kt_file_map(path, path, &held.file);
   if (status != KT_OK) return status;
   bool regions = kt_hybrid_is(&held.file);
   size_t count = regions ? kt_hybrid_count(&held.file) : 1;

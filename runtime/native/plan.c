@@ -1,6 +1,7 @@
 /* Reads the execution plan: afterwards nothing in it can lead outside of the plan, the weights or the arena. */
 #include "internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static const uint8_t MAGIC[8] = {'K', 'T', 'P', 'L', 'A', 'N', 0, 0};
@@ -121,7 +122,12 @@ static kt_status damaged(const char *path, const char *what) {
   return kt_fail(KT_ERROR_FORMAT, "%s: damaged plan (%s); copy it again, or build it again", path, what);
 }
 
-kt_status kt_plan_read(kt_bytes content, const char *path, kt_plan *plan) {
+void kt_plan_free(kt_plan *plan) {
+  free(plan->memory);
+  plan->memory = NULL;
+}
+
+static kt_status read_plan(kt_bytes content, const char *path, kt_plan *plan) {
   cursor from = {content.data, content.nbytes};
   const kt_plan_header *header = take(&from, 1, sizeof *header);
   if (header == NULL || memcmp(header->magic, MAGIC, sizeof MAGIC) != 0) return damaged(path, "no header");
@@ -131,7 +137,6 @@ kt_status kt_plan_read(kt_bytes content, const char *path, kt_plan *plan) {
   if (checksum_of(content) != header->checksum) return damaged(path, "bad checksum");
   if (header->flags & ~KT_KEEPS_DENORMALS)
     return kt_fail(KT_ERROR_FORMAT, "%s: written by a later Kintune; install its library", path);
-  memset(plan, 0, sizeof *plan);
   plan->header = *header;
   plan->tensors = take(&from, header->tensor_count, sizeof *plan->tensors);
   plan->extents = take(&from, header->extent_count, sizeof *plan->extents);
@@ -170,4 +175,13 @@ kt_status kt_plan_read(kt_bytes content, const char *path, kt_plan *plan) {
   for (uint32_t i = 0; i < header->check_count; i++)
     if (!is_check(plan, &plan->checks[i])) return damaged(path, "a check");
   return KT_OK;
+}
+
+kt_status kt_plan_read(kt_bytes content, const char *path, kt_plan *plan) {
+  *plan = (kt_plan){.memory = malloc(content.nbytes + 1)};
+  if (plan->memory == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for a plan of %zu bytes", content.nbytes);
+  memcpy(plan->memory, content.data, content.nbytes);
+  kt_status status = read_plan((kt_bytes){plan->memory, content.nbytes}, path, plan);
+  if (status != KT_OK) kt_plan_free(plan);
+  return status;
 }

@@ -327,7 +327,8 @@ static kt_status start_workers(kt_pool *pool) {
   pthread_attr_t attributes;
   if (pthread_attr_init(&attributes) != 0) return kt_fail(KT_ERROR_MEMORY, "no memory for threads");
   sigset_t all, before;
-  sigfillset(&all); /* the caller's handlers run in the caller's threads */
+  sigfillset(&all);         /* the caller's handlers run in the caller's threads */
+  sigdelset(&all, SIGBUS); /* see watch.c: it comes in the thread that reads, which ends the process if it is blocked */
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int error = 0;
   for (pool->started = 0; pool->started < pool->threads - 1 && error == 0; pool->started += error == 0) {

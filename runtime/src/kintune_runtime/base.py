@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy.typing as npt
 
+from .copying import NotCopied
 from .errors import InputError
 from .evaluation import Evaluation, KernelTime, Runs, evaluate_streams, timed
 from .inputs import Array, Tensor, choose_plan, draw_inputs
@@ -20,7 +21,7 @@ Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
 _Self = TypeVar("_Self", bound="BaseExecutable")
 
 
-class BaseExecutable:
+class BaseExecutable(NotCopied):
     """An opened `.kt` file: a network ready to run on this machine's CPU."""
 
     _plans: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]]

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .base import BaseExecutable, Inputs
+from .copying import NotCopied
 from .dtypes import name_of, numpy_dtype
 from .errors import InputError, RunError
 from .evaluation import Evaluation, KernelTime
 from .forking import watch_forks
 from .inputs import Array, Tensor, arrange_inputs, as_array, draw_inputs
-from .library import Buffer, Described, Hook, Options, library, raise_for
+from .library import Buffer, Described, Hook, OpenOptions, Options, library, raise_for
 from .output_memory import OutputMemory, address_of
+from .source import Source, located
 from .variant import BEST, Variant, check_number, variant_of
 
 if TYPE_CHECKING:
@@ -33,12 +35,15 @@ __all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tenso
 _BUSY = "the context is running in another thread; make a context for each"
 
 
-def open(path: str | os.PathLike[str], variant: int | None = None) -> Executable | HybridExecutable:
-    """Open a `.kt` file.
+def open(source: Source, variant: int | None = None, *, private: bool = False) -> Executable | HybridExecutable:
+    """Open a `.kt` file: the one at a path, or the contents of one, as bytes or in a file object.
 
     It holds machine code that will run with your rights: open only what you trust.  Of a file for several CPUs, the
     variant that suits this one best is taken, or the one of number `variant`; `Executable.variant` says which.  What
     runs partly in onnxruntime is opened as a `HybridExecutable`.
+
+    The file at a path is mapped.  It may be renamed, deleted or replaced by renaming; if it is overwritten or cut in
+    place, runs raise `InputError` from then on.  With `private` it is copied into memory, and not needed afterwards.
 
     Raises:
         InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU, or there
@@ -46,14 +51,15 @@ def open(path: str | os.PathLike[str], variant: int | None = None) -> Executable
         RunError: no memory is left.
         KintuneError: the library of the runtime is missing, or cannot be loaded.
     """
-    try:
-        return Executable(path, variant)
-    except InputError:
-        from .hybrid import HybridExecutable, is_hybrid
+    with located(source, private) as (place, name):
+        try:
+            return Executable(place, variant, name)
+        except InputError:
+            from .hybrid import HybridExecutable, is_hybrid
 
-        if not is_hybrid(path):
-            raise
-    return HybridExecutable(path, variant)
+            if not is_hybrid(place):
+                raise
+        return HybridExecutable(place, variant, name)
 
 
 class Executable(BaseExecutable):
@@ -62,22 +68,33 @@ class Executable(BaseExecutable):
     It may be shared between threads: runs of the executable itself take turns, those of its contexts do not.
     """
 
-    def __init__(self, path: str | os.PathLike[str], variant: int | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], variant: int | None = None, name: str = "") -> None:
+        """Open the file at `path`; messages call it `name`, by default by its path.
+
+        Raises:
+            InputError: as for `open`.
+            RunError: as for `open`.
+            KintuneError: as for `open`.
+        """
         self._native = library()
         self._model: ctypes.c_void_p | None = None
-        self._memory: Any = None  # that the file lies in, where the library has not mapped it
         self._lock = threading.Lock()
         self._contexts: dict[tuple[int, int], Context] = {}
         self._manifest: dict[str, Any] | None = None
         self._plans: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
         watch_forks(self)
-        self._load(path, variant)
+        self._load(os.fspath(path), variant, name or os.fspath(path))
 
-    def _load(self, path: str | os.PathLike[str], variant: int | None) -> None:
+    def _load(self, path: str, variant: int | None, name: str) -> None:
         """Open the file, and read what it takes and gives."""
-        model = ctypes.c_void_p()
         number = BEST if variant is None else check_number(variant)
-        if status := self._native.kt_open_variant(os.fsencode(path), number, ctypes.byref(model)):
+        options = OpenOptions(ctypes.sizeof(OpenOptions), number, 0, os.fsencode(name))
+        model = ctypes.c_void_p()
+        self._take(self._native.kt_open_with(os.fsencode(path), ctypes.byref(options), ctypes.byref(model)), model)
+
+    def _take(self, status: int, model: ctypes.c_void_p) -> None:
+        """Keep a model that was opened with this status."""
+        if status:
             raise_for(status)
         self._model = model
         self._plans = [self._tensors(plan) for plan in range(self._native.kt_plan_count(model))]
@@ -193,7 +210,7 @@ class Executable(BaseExecutable):
         return context
 
 
-class Context:
+class Context(NotCopied):
     """The memory and the threads that one caller needs to run an executable; made by `Executable.context`.
 
     One thread at a time may run it.
@@ -201,7 +218,6 @@ class Context:
 
     def __init__(self, executable: Executable, threads: int = 0, plan: int = 0) -> None:
         self._native = executable._native
-        self._memory = executable._memory
         options = Options(ctypes.sizeof(Options), threads, None, None)
         context = ctypes.c_void_p()
         status = self._native.kt_context_create(
@@ -280,7 +296,6 @@ class Context:
         context, self._context = self._context, None
         if context is not None:
             self._native.kt_context_close(context)
-            self._memory = None
         self._users.pop("run", None)
 
     def _after_fork(self) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from .base import BaseExecutable, Inputs
+from .copying import NotCopied
 from .cores import usable_cores
 from .dtypes import numpy_dtype
 from .embedded import EmbeddedExecutable
@@ -62,14 +63,22 @@ class HybridExecutable(BaseExecutable):
     It may be shared between threads, which run it at once.
     """
 
-    def __init__(self, path: str | os.PathLike[str], variant: int | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], variant: int | None = None, name: str = "") -> None:
+        """Open the file at `path`; messages call it `name`, by default by its path.
+
+        Raises:
+            InputError: as for `kintune_runtime.open`.
+            RunError: as for `kintune_runtime.open`.
+            KintuneError: as for `kintune_runtime.open`.
+        """
+        self._name = name or os.fspath(path)
         if variant:
-            raise InputError(f"{path}: has no variant {variant}: what runs partly in onnxruntime has one")
-        self._name = os.fspath(path)
+            raise InputError(f"{self._name}: has no variant {variant}: what runs partly in onnxruntime has one")
         self._lock = threading.Lock()
         self._sessions: dict[int, Any] = {}
         self._folder: SessionFolder | None = None
-        self._descriptor = _opened(path)
+        self._descriptor = _opened(path, self._name)
+        self._stamp = _stamp_of(self._descriptor)
         self._finalizer = weakref.finalize(self, _remove, None, self._descriptor, os.getpid())
         watch_forks(self)
         self._manifest = self._read_manifest()
@@ -224,7 +233,7 @@ class HybridExecutable(BaseExecutable):
         try:
             made = session.run(names, fed)
         except Exception as error:
-            raise_run_error(error)
+            raise_run_error(error, self._folder, self._name)
         finally:
             self._restore_denormals(before)
         if self._regions:
@@ -272,7 +281,7 @@ class HybridExecutable(BaseExecutable):
             return None
         with self._lock:
             if self._whole is None:
-                self._whole = EmbeddedExecutable(f"/proc/self/fd/{self._descriptor}", "region0.kt")
+                self._whole = EmbeddedExecutable(f"/proc/self/fd/{self._descriptor}", "region0.kt", self._name)
         return self._whole
 
     def _session(self, threads: int) -> Any:
@@ -337,15 +346,25 @@ class HybridExecutable(BaseExecutable):
     def _read(self, member: str) -> bytes:
         """The content of a member, whose checksum is verified."""
         try:
+            self._check_unchanged()
             with open(f"/proc/self/fd/{self._descriptor}", "rb") as file, zipfile.ZipFile(file) as archive:
-                return archive.read(member)
+                content = archive.read(member)
+            self._check_unchanged()
+            return content
         except OSError as error:
             raise InputError(f"{self._name}: cannot be read: {error.strerror or error}") from error
         except (zipfile.BadZipFile, KeyError, EOFError, ValueError, RuntimeError, zlib.error) as error:
             raise _damaged(self._name, str(error).strip("'\"") or type(error).__name__) from error
 
+    def _check_unchanged(self) -> None:
+        if _stamp_of(self._descriptor) != self._stamp:
+            raise InputError(
+                f"{self._name}: was changed in place while it was open; open it again, and replace such files by"
+                " renaming (mv), or open a private copy"
+            )
 
-class HybridContext:
+
+class HybridContext(NotCopied):
     """What one caller needs to run a network beside others; made by `HybridExecutable.context`."""
 
     def __init__(self, executable: HybridExecutable, threads: int, plan: int) -> None:
@@ -420,15 +439,21 @@ def _keep(session: Any) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
 
 
-def _opened(path: str | os.PathLike[str]) -> int:
+def _stamp_of(descriptor: int) -> tuple[int, ...]:
+    """What differs after a file was changed in place."""
+    about = os.fstat(descriptor)
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _opened(path: str | os.PathLike[str], name: str) -> int:
     """The descriptor of the file, by which it can be opened again even if another file takes its path."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        raise InputError(f"{os.fspath(path)}: {error.strerror or error}") from error
+        raise InputError(f"{name}: {error.strerror or error}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise InputError(f"{os.fspath(path)}: not a regular file")
+        raise InputError(f"{name}: not a regular file")
     return descriptor
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "Described",
     "DescribedVariant",
     "Hook",
+    "OpenOptions",
     "Options",
     "checksum",
     "denormal_calls",
@@ -72,15 +73,25 @@ class Options(ctypes.Structure):
     )
 
 
+class OpenOptions(ctypes.Structure):
+    """`kt_open_options`."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("variant", ctypes.c_int32),
+        ("copy", ctypes.c_int32),
+        ("name", ctypes.c_char_p),
+    )
+
+
 Hook = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int64)
 
 _POINTER, _STATUS = ctypes.c_void_p, ctypes.c_int
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "kt_version": (ctypes.c_uint32, ()),
     "kt_last_error": (ctypes.c_char_p, ()),
-    "kt_open": (_STATUS, (ctypes.c_char_p, ctypes.POINTER(_POINTER))),
-    "kt_open_variant": (_STATUS, (ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(_POINTER))),
-    "kt_open_memory": (_STATUS, (_POINTER, ctypes.c_size_t, ctypes.POINTER(_POINTER))),
+    "kt_open_with": (_STATUS, (ctypes.c_char_p, ctypes.POINTER(OpenOptions), ctypes.POINTER(_POINTER))),
+    "kt_open_member": (_STATUS, (*(ctypes.c_char_p,) * 3, ctypes.POINTER(_POINTER))),
     "kt_close": (None, (_POINTER,)),
     "kt_manifest": (_POINTER, (_POINTER, ctypes.POINTER(ctypes.c_size_t))),
     "kt_describe_variant": (_STATUS, (_POINTER, ctypes.POINTER(DescribedVariant))),

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from .denormals import Flushing
 from .errors import InputError, RunError
-from .session_folder import LIBRARY, MODEL
+from .session_folder import LIBRARY, MODEL, SessionFolder
 
 __all__ = ["import_onnxruntime", "make_session", "raise_run_error"]
 
@@ -96,14 +96,18 @@ def make_session(
         raise InputError(f"{path}: onnxruntime {onnxruntime.__version__} refuses it: {_one_line(error)}") from error
 
 
-def raise_run_error(error: Exception) -> NoReturn:
+def raise_run_error(error: Exception, folder: SessionFolder | None, path: str) -> NoReturn:
     """Raise what onnxruntime said of a run, in one line that begins with the name of the node.
+
+    The file that was opened by the link in `folder` is called by its path.
 
     Raises:
         InputError: something given is wrong.
         RunError: all else.
     """
     text = _one_line(error)
+    if folder is not None:
+        text = text.replace(str(folder.path / MODEL), path)
     if found := _NODE.match(text):
         operator, name, said = found.groups()
         text = f"{name or operator}: {said}"

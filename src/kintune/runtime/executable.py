@@ -33,6 +33,7 @@ from kintune.runtime.plan_format import encode_plan
 from kintune.runtime.requirements import why_none_here
 from kintune.runtime.weight_pool import WeightPool
 from kintune_runtime.library import checksum
+from kintune_runtime.source import Source
 
 __all__ = ["CompiledPlan", "Executable", "Inputs"]
 
@@ -61,17 +62,17 @@ class Executable(kintune_runtime.Executable):
     chosen for this machine: number `variant.number`.  Where none can run here, it is the first.
     """
 
-    def __init__(self, path: str | os.PathLike[str], variant: int | None = None) -> None:
+    def __init__(self, source: Source | OpenedFile, variant: int | None = None) -> None:
         """Open a file.
 
         Raises:
             InputError: as for `open`.
         """
-        self._file = OpenedFile(path)
+        self._file = OpenedFile.of(source)
+        path = self._file.path
         self.variants = read_manifests(path, self._file.place)
         self.manifest = self.variants[0]
-        with self._file.named():
-            super().__init__(self._file.place, variant)
+        super().__init__(self._file.place, variant, str(path))
         if self._model is not None:
             chosen = self.variant
             others = chosen.total != len(self.variants)
@@ -134,18 +135,19 @@ class Executable(kintune_runtime.Executable):
             os.close(descriptor)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], variant: int | None = None) -> Executable:
-        """Open a saved executable: the variant that suits this machine best, or the one of number `variant`.
+    def open(cls, source: Source | OpenedFile, variant: int | None = None) -> Executable:
+        """Open a saved executable, by its path or its contents.
 
-        It holds machine code that will run with your rights: open only what you trust.
+        Of several variants the one that suits this machine best is taken, or the one of number `variant`.  It
+        holds machine code that will run with your rights: open only what you trust.
 
         Raises:
             InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU, or
                 there is no such variant.
         """
-        opened = cls(path, variant)
+        opened = cls(source, variant)
         if (why := why_none_here(opened.variants)) is not None:
-            raise InputError(f"{path}: {why}")
+            raise InputError(f"{opened._file.path}: {why}")
         return opened
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -184,10 +186,10 @@ class Executable(kintune_runtime.Executable):
         told = [(each.inputs, each.outputs) for each in self.manifest.combinations]
         return [list(map(_ends, each)) for each in told] == [list(map(_ends, each)) for each in self._plans]
 
-    def _load(self, path: str | os.PathLike[str], variant: int | None) -> None:
+    def _load(self, path: str, variant: int | None, name: str) -> None:
         """Open it for running, where this machine can."""
         if why_none_here(self.variants) is None:
-            super()._load(path, variant)
+            super()._load(path, variant, name)
 
     def _handle(self) -> ctypes.c_void_p:
         if self._model is None and (why := why_none_here(self.variants)) is not None:

@@ -18,6 +18,7 @@ from kintune.runtime.hybrid_package import hybrid_in_memory
 from kintune.runtime.manifest import Manifest, read_manifests
 from kintune.runtime.opened_file import OpenedFile
 from kintune.runtime.requirements import why_not_here
+from kintune_runtime.source import Source
 
 __all__ = ["HybridExecutable"]
 
@@ -29,20 +30,19 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
     one manifest, as an `Executable` has those of several.
     """
 
-    def __init__(self, path: str | os.PathLike[str], variant: int | None = None) -> None:
+    def __init__(self, source: Source | OpenedFile, variant: int | None = None) -> None:
         """Open a file.
 
         Raises:
             InputError: as for `open`.
         """
-        self._file = OpenedFile(path)
+        self._file = OpenedFile.of(source)
+        path = self._file.path
         self.variants = read_manifests(path, self._file.place)[:1]
         self.manifest: Manifest = self.variants[0]
         if self.manifest.hybrid is None:
             raise InputError(f"{path}: does not run in onnxruntime; `kintune.open` opens it")
-        with self._file.named():
-            super().__init__(self._file.place, variant)
-        self._name = os.fspath(path)
+        super().__init__(self._file.place, variant, str(path))
 
     @classmethod
     def create(cls, manifest: Manifest, graph: bytes, regions: Sequence[Path | bytes]) -> HybridExecutable:
@@ -62,8 +62,8 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
             os.close(descriptor)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], variant: int | None = None) -> HybridExecutable:
-        """Open a saved one.
+    def open(cls, source: Source | OpenedFile, variant: int | None = None) -> HybridExecutable:
+        """Open a saved one, by its path, or its contents.
 
         It holds machine code that will run with your rights: open only what you trust.
 
@@ -72,9 +72,9 @@ class HybridExecutable(kintune_runtime.HybridExecutable):
                 CPU, or onnxruntime refuses its graph, or `variant` is not 0; onnxruntime is missing, too old, or cannot
                 load Kintune's operators.
         """
-        opened = cls(path, variant)
+        opened = cls(source, variant)
         if (why := opened._why_not_here()) is not None:
-            raise InputError(f"{path}: {why}")
+            raise InputError(f"{opened._file.path}: {why}")
         return opened
 
     def save(self, path: str | os.PathLike[str]) -> None:

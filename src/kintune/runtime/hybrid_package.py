@@ -24,6 +24,7 @@ import msgspec
 from kintune.errors import InputError, OrderError
 from kintune.runtime.manifest import FORMAT_VERSION, Contents, Manifest, contents_of
 from kintune.runtime.stored_zip import MANIFEST, Content, damaged, map_member, reading, replacing, write_members
+from kintune_runtime.source import file_in_memory
 
 __all__ = [
     "GRAPH",
@@ -122,14 +123,7 @@ def hybrid_in_memory(manifest: Manifest, graph: bytes, regions: Sequence[Path | 
         OrderError: as for `write_hybrid`.
     """
     _check(manifest, graph, regions)
-    descriptor = os.memfd_create("kintune-executable")
-    try:
-        with os.fdopen(descriptor, "w+b", closefd=False) as file:
-            _write(file, manifest, graph, regions)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    return file_in_memory(lambda file: _write(file, manifest, graph, regions))
 
 
 def _check(manifest: Manifest, graph: bytes, regions: Sequence[Path | bytes]) -> None:

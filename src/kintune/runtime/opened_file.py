@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from kintune.errors import InputError, RunError
 from kintune.runtime.stored_zip import copy_file, opened
+from kintune_runtime.source import Source, located
 
 __all__ = ["OpenedFile"]
 
 
 class OpenedFile:
-    """The file that was found at `path`; it can be opened at `place` for as long as this object lives."""
+    """The file that was found at a path, or contents in memory; opened at `place` for as long as this object lives.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open it.
+    `path` is for messages.
+    """
+
+    def __init__(self, source: Source, private: bool = False) -> None:
+        """Open it; with `private`, copy it into memory.
 
         Raises:
             InputError: it is missing, no file, or cannot be read.
+            RunError: no memory is left.
         """
-        self.path = Path(path)
-        file = opened(self.path)
+        with located(source, private) as (place, name):
+            self.path = Path(name)
+            file = opened(self.path, place)
         weakref.finalize(self, file.close)
         self.place = f"/proc/self/fd/{file.fileno()}"
 
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """In the block, errors that name `place` name `path` instead."""
-        try:
-            yield
-        except (InputError, RunError) as error:
-            raise type(error)(str(error).replace(self.place, str(self.path))) from error
+    @classmethod
+    def of(cls, source: Source | OpenedFile) -> OpenedFile:
+        """The file, opened, unless it is so already."""
+        return source if isinstance(source, OpenedFile) else cls(source)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what it holds to another path, whole or not at all.

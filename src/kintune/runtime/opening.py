@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, TypeAlias
 
 from kintune.errors import InputError
 from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.executable import Executable
-from kintune.runtime.package import read_manifest
+from kintune.runtime.opened_file import OpenedFile
+from kintune.runtime.package import read_manifests
+from kintune_runtime.source import Source
 
 if TYPE_CHECKING:
     from kintune.runtime.hybrid_executable import HybridExecutable
@@ -20,27 +21,32 @@ AnyExecutable: TypeAlias = "Executable | HybridExecutable | VmExecutable"
 """One for CPUs, which needs no compiler, one that runs partly in onnxruntime, or one for GPUs."""
 
 
-def open(path: str | os.PathLike[str], variant: int | None = None) -> AnyExecutable:
-    """Open a saved executable, for this machine's CPU or its first GPU.
+def open(source: Source, variant: int | None = None, *, private: bool = False) -> AnyExecutable:
+    """Open a saved executable, for this machine's CPU or its first GPU: a file, or the contents of one.
 
-    It holds machine code that will run with your rights: open only what you trust.  TVM is imported for a GPU only, and
-    onnxruntime for what runs partly in it.  Of a file for several CPUs, the variant that suits this one best is taken,
-    or the one of number `variant`.
+    `source` is a path, bytes, or a file object.  It holds machine code that will run with your rights: open only what
+    you trust.  TVM is imported for a GPU only, and onnxruntime for what runs partly in it.  Of a file for several CPUs,
+    the variant that suits this one best is taken, or the one of number `variant`.
+
+    The file at a path is mapped.  It may be renamed, deleted or replaced by renaming; if it is overwritten or cut in
+    place, runs raise `InputError` from then on.  With `private` it is copied into memory, and not needed afterwards.
 
     Raises:
         InputError: the file is missing, damaged or no Kintune executable, or made for another format, CPU or GPU, or
             there is no such variant; it runs partly in onnxruntime, which is missing, too old, or cannot load Kintune's
             operators.
+        RunError: no memory is left.
     """
-    manifest = read_manifest(path)
+    file = OpenedFile(source, private)
+    manifest = read_manifests(file.path, file.place)[0]
     if manifest.hybrid is not None:
         from kintune.runtime.hybrid_executable import HybridExecutable
 
-        return HybridExecutable.open(path, variant)
+        return HybridExecutable.open(file, variant)
     if not is_gpu(manifest.target):
-        return Executable.open(path, variant)
+        return Executable.open(file, variant)
     if variant:
-        raise InputError(f"{path}: there is no variant {variant}: a file for a GPU has one")
+        raise InputError(f"{file.path}: there is no variant {variant}: a file for a GPU has one")
     from kintune.runtime.vm_executable import VmExecutable
 
-    return VmExecutable.open(path)
+    return VmExecutable.open(file)

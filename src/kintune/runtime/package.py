@@ -18,6 +18,7 @@ the manifest.  What runs partly in onnxruntime is a file of `kintune.runtime.hyb
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -42,6 +43,7 @@ from kintune.runtime.manifest import (
 from kintune.runtime.plan_format import with_thread_counts
 from kintune.runtime.stored_zip import MANIFEST, PAGE, Content, damaged, map_member, reading, replacing, write_members
 from kintune_runtime.library import checksum
+from kintune_runtime.source import file_in_memory
 
 __all__ = [
     "ALIGNMENT",
@@ -134,27 +136,31 @@ class Package(NamedTuple):
 
 
 class VmPackage(NamedTuple):
-    """An opened file for the virtual machine: the library's bytes, and the weights as views of the mapped file."""
+    """An opened file for the virtual machine: the library's bytes, and the weights."""
 
     manifest: Manifest
     library: bytes
     weights: tuple[Block, ...]
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> VmPackage:
-        """Open and verify a file; every byte of it is read once, the weights stay mapped.
+    def open(cls, path: str | os.PathLike[str], place: str = "") -> VmPackage:
+        """Open and verify a file; all of it is read, and it is not needed afterwards.
+
+        The file is opened at `place`, by default at `path`; `path` is for messages.
 
         Raises:
             InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
         """
         path = Path(path)
-        with reading(path) as archive:
+        with reading(path, place) as archive:
             contents = contents_of(archive, path)
             library = archive.read(_VM_LIBRARY)
             mapped = map_member(archive, path, _WEIGHTS)
+        content = np.frombuffer(mmap.mmap(-1, mapped.nbytes + 1), np.uint8)[: mapped.nbytes]  # at a page
+        content[:] = mapped
         weights = []
         for slot in contents.weights:
-            data = mapped[slot.offset : slot.offset + slot.nbytes]
+            data = content[slot.offset : slot.offset + slot.nbytes]
             if slot.offset < 0 or len(data) != slot.nbytes:
                 raise damaged(path, f"{_WEIGHTS} is shorter than its table says")
             weights.append(Block(slot.shape, slot.dtype, data))
@@ -229,14 +235,7 @@ def write_with_error(path: str | os.PathLike[str], error: float) -> None:
 
 def package_in_memory(variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> int:
     """Returns the descriptor of a file without a name, in memory, with what `write_package` would write."""
-    descriptor = os.memfd_create("kintune-executable")
-    try:
-        with os.fdopen(descriptor, "w+b", closefd=False) as file:
-            _write_plans(file, variants, weights)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    return file_in_memory(lambda file: _write_plans(file, variants, weights))
 
 
 def write_vm_package(

@@ -21,18 +21,21 @@ from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.artifact import link_program
 from kintune.runtime.executable import Inputs
 from kintune.runtime.inputs import Array, arrange_inputs, check_indices, draw_inputs
+from kintune.runtime.opened_file import OpenedFile
 from kintune.runtime.package import Manifest, VmPackage, write_vm_package
 from kintune.runtime.placement import DevicePlacement, make_placement, prepare_threads
 from kintune.runtime.pool_denormals import set_pool_denormals
 from kintune.runtime.requirements import why_not_here
 from kintune.runtime.tensors import block_of, tensor_of
 from kintune_runtime import Evaluation
+from kintune_runtime.copying import NotCopied
 from kintune_runtime.denormals import Flushing
+from kintune_runtime.source import Source
 
 __all__ = ["VmExecutable"]
 
 
-class VmExecutable:
+class VmExecutable(NotCopied):
     """A network ready to run on this machine's CPU, or on its first GPU.
 
     Made by `create` or `open`.  Its first run gives the process the threads that the network was tuned for, but no more
@@ -54,6 +57,7 @@ class VmExecutable:
         if not is_gpu(manifest.target):  # a process that only builds for a GPU does not use it
             self._place()
         self._running = threading.Lock()
+        self._process = os.getpid()
         self._has_run = False
 
     @classmethod
@@ -81,15 +85,17 @@ class VmExecutable:
         return cls(manifest, library, weights)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> VmExecutable:
-        """Open a saved executable.
+    def open(cls, source: Source | OpenedFile) -> VmExecutable:
+        """Open a saved executable, by its path, or its contents.
 
         It holds machine code that will run with your rights: open only what you trust.
 
         Raises:
             InputError: the file is missing, damaged or no Kintune executable, or made for another version, CPU or GPU.
         """
-        package = VmPackage.open(path)
+        file = OpenedFile.of(source)
+        path = file.path
+        package = VmPackage.open(path, file.place)
         _check_runnable(path, package.manifest)
         try:
             opened = cls(package.manifest, package.library, [tensor_of(block) for block in package.weights])
@@ -132,6 +138,11 @@ class VmExecutable:
             OrderError: the network is for another machine or GPU.
         """
         del threads
+        if os.getpid() != self._process:
+            raise OrderError(
+                f"{self.manifest.model_name} was opened before this process was forked, which no GPU allows: open it"
+                " in this process"
+            )
         arrays = arrange_inputs(self.inputs, inputs)
         with self._running:
             placement = self._place()

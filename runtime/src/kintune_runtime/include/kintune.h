@@ -34,13 +34,13 @@ extern "C" {
 
 /* The version of this interface.  A library serves callers that were compiled with the same major version. */
 #define KT_VERSION_MAJOR 1
-#define KT_VERSION_MINOR 1
+#define KT_VERSION_MINOR 2
 
 /* Whether a call worked; `kt_last_error` has the text of what went wrong. */
 typedef enum {
   KT_OK = 0,
   KT_ERROR_ARGUMENT = 1,    /* a null pointer, a wrong number of buffers, a buffer of another size */
-  KT_ERROR_FILE = 2,        /* no such file, or it cannot be read */
+  KT_ERROR_FILE = 2,        /* no such file, or it cannot be read, or it was changed in place since it was opened */
   KT_ERROR_FORMAT = 3,      /* no Kintune executable, of another format, or damaged */
   KT_ERROR_UNSUPPORTED = 4, /* this CPU lacks instructions that the kernels use, or the model runs partly in onnxruntime */
   KT_ERROR_MEMORY = 5,      /* no memory left, or no descriptor for the kernels */
@@ -120,6 +120,11 @@ KT_API const char *kt_last_error(void);
 
 /* Opens a `.kt` file: the weights are mapped, and verified once.
  *
+ * The file may be renamed, deleted, or replaced by renaming another one to its name: the model goes on.  One that is
+ * overwritten or cut in place is noticed: its runs return KT_ERROR_FILE from then on.  For that, a descriptor of the
+ * file stays open, and the first file that is opened installs a handler of SIGBUS, which calls the handler that was
+ * there before for what does not concern the file.  With `copy`, neither is needed: see kt_open_with.
+ *
  * KT_ERROR_ARGUMENT, KT_ERROR_FILE, KT_ERROR_FORMAT, KT_ERROR_UNSUPPORTED, KT_ERROR_MEMORY. */
 KT_API kt_status kt_open(const char *path, kt_model **model);
 
@@ -135,6 +140,18 @@ KT_API kt_status kt_open_variant(const char *path, int32_t variant, kt_model **m
  *
  * KT_ERROR_ARGUMENT, KT_ERROR_FORMAT, KT_ERROR_UNSUPPORTED, KT_ERROR_MEMORY. */
 KT_API kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model);
+
+/* How a model is opened. */
+typedef struct {
+  uint32_t size;    /* sizeof(kt_open_options) */
+  int32_t variant;  /* its number from 0, or KT_BEST */
+  int32_t copy;     /* not 0: all of it is copied, and neither the file nor the contents are needed any more */
+  const char *name; /* for messages; NULL: the path */
+} kt_open_options;
+
+/* `kt_open` and `kt_open_memory` with options.  Contents that are copied may lie at any address, and be freed. */
+KT_API kt_status kt_open_with(const char *path, const kt_open_options *options, kt_model **model);
+KT_API kt_status kt_open_memory_with(const void *data, size_t nbytes, const kt_open_options *options, kt_model **model);
 
 /* Releases the model; it is freed with the last of its contexts.  NULL is fine. */
 KT_API void kt_close(kt_model *model);
@@ -178,8 +195,8 @@ KT_API kt_status kt_set_hook(kt_context *context, kt_hook hook, void *user);
  * unless the model was built with --keep-denormals: then they keep them.  Afterwards the calling thread's
  * floating-point state is what it was, also after an error.
  *
- * KT_ERROR_ARGUMENT, KT_ERROR_BUSY, KT_ERROR_VALUE, KT_ERROR_KERNEL, KT_ERROR_MEMORY (the child of
- * a fork cannot start its threads). */
+ * KT_ERROR_ARGUMENT, KT_ERROR_BUSY, KT_ERROR_VALUE, KT_ERROR_KERNEL, KT_ERROR_FILE (the model's file was changed in
+ * place since it was opened, or during the run), KT_ERROR_MEMORY (the child of a fork cannot start its threads). */
 KT_API kt_status kt_run(kt_context *context, const kt_buffer *inputs, int32_t input_count, const kt_buffer *outputs,
                         int32_t output_count);
 

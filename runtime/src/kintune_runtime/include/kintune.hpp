@@ -9,6 +9,7 @@
 #ifndef KINTUNE_HPP
 #define KINTUNE_HPP
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -36,11 +37,30 @@ kt_buffer buffer(Container &memory) {
 class Network {
  public:
   // `threads`: at most so many; 0: as many as the model was tuned for, but no more than cores.  Throws Error.
-  explicit Network(const std::string &path, int threads = 0) {
+  explicit Network(const std::string &path, int threads = 0) : Network(path, usual(), threads) {}
+
+  // With options, which begin with `usual()`.  Throws Error.
+  Network(const std::string &path, const kt_open_options &options, int threads = 0) {
     kt_model *opened = nullptr;
-    check(kt_open(path.c_str(), &opened));
+    check(kt_open_with(path.c_str(), &options, &opened));
     model_.reset(opened, kt_close);
     create(0, threads);
+  }
+
+  // Of the contents of a file: see kt_open_memory and `copy` of kt_open_options.  Throws Error.
+  Network(const void *data, std::size_t nbytes, const kt_open_options &options, int threads = 0) {
+    kt_model *opened = nullptr;
+    check(kt_open_memory_with(data, nbytes, &options, &opened));
+    model_.reset(opened, kt_close);
+    create(0, threads);
+  }
+
+  // Options for the best variant, whose file is mapped.
+  static kt_open_options usual() {
+    kt_open_options options = {};
+    options.size = sizeof options;
+    options.variant = KT_BEST;
+    return options;
   }
 
   // A network of its own memory and threads, of the same model; `plan` is one of `plans`, by default this network's own.

@@ -1,0 +1,223 @@
+"""Files that are replaced, overwritten or cut while a process has them open; and what is opened from memory."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kintune
+import kintune_runtime
+from kintune_runtime import InputError
+from tests.kintune_runtime.test_stress import INCLUDE, NATIVE
+from tests.support.toy_hybrid import X, expected, one_region, write_toy_hybrid
+from tests.support.toy_model import adding, write_model
+
+REPLACED = Path(__file__).with_name("replaced.c")
+COUNT = 100_000
+W = np.arange(COUNT, dtype=np.float32)
+LARGE = np.ones(COUNT, np.float32)
+CHANGED = "was changed in place while it was open; open it again, and replace such files by renaming"
+OPEN: list[Callable[..., Any]] = [kintune_runtime.open, kintune.open]
+
+
+def write_large(path: Path) -> Path:
+    return write_model(path, [adding(COUNT)], [W])
+
+
+def build(folder: Path, *flags: str) -> Path:
+    program = folder / "replaced"
+    sources = [str(REPLACED), *(str(each) for each in sorted(NATIVE.glob("*.c")) if "onnx" not in each.name)]
+    command = ["cc", "-std=gnu11", "-g", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", *flags, "-I", str(INCLUDE)]
+    subprocess.run([*command, "-o", str(program), *sources, "-ldl"], check=True)
+    return program
+
+
+def in_c(program: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    folder = program.parent / "changed"
+    folder.mkdir(exist_ok=True)
+    command = [str(program), str(write_large(program.parent / "large.kt")), str(folder), *more]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_program_in_c_notices_what_happens_to_its_files(tmp_path: Path) -> None:
+    program = build(tmp_path)
+    done = in_c(program)
+    assert done.stdout == "done\n", done.stderr
+    assert in_c(program, "default").returncode == -signal.SIGBUS  # a fault elsewhere ends it, as before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_the_sanitizers_find_nothing(tmp_path: Path, sanitizer: str) -> None:
+    done = in_c(build(tmp_path, f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"))
+    assert done.stdout == "done\n", done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("open_model", OPEN)
+def test_a_file_may_be_replaced_by_renaming(tmp_path: Path, open_model: Callable[..., Any]) -> None:
+    path = write_large(tmp_path / "model.kt")
+    model = open_model(path)
+    os.replace(write_model(tmp_path / "other.kt"), path)
+    np.testing.assert_array_equal(model.run(LARGE)["out"], LARGE + W + W)
+    assert open_model(path).inputs[0].shape == (1000,)
+
+
+@pytest.mark.parametrize("open_model", OPEN)
+def test_a_file_that_is_overwritten_is_refused_from_then_on(tmp_path: Path, open_model: Callable[..., Any]) -> None:
+    path = write_large(tmp_path / "model.kt")
+    model, private = open_model(path), open_model(path, private=True)
+    context = model.context()
+    path.write_bytes(write_model(tmp_path / "other.kt", [adding(COUNT)], [W + 1]).read_bytes())
+    for run in (model.run, context.run, model.profile, context.profile, model.context(threads=1).run):
+        with pytest.raises(InputError, match=f"^{path}: {CHANGED}"):
+            run(LARGE)
+    np.testing.assert_array_equal(private.run(LARGE)["out"], LARGE + W + W)
+    np.testing.assert_array_equal(open_model(path).run(LARGE)["out"], LARGE + W + W + 2)
+
+
+def test_threads_of_a_process_outlive_a_cut(tmp_path: Path) -> None:
+    """In a process of its own, whose descriptors are closed: only the signal tells that the file was cut."""
+    path = write_large(tmp_path / "model.kt")
+    code = f"""
+        import os, sys, threading
+        import numpy as np
+        import kintune_runtime
+        x = np.ones({COUNT}, np.float32)
+        model = kintune_runtime.open({str(path)!r})
+        if sys.argv[1] == "closed":
+            os.closerange(3, 100)
+        said, running = [], threading.Barrier(5)
+        def work(threads):
+            with model.context(threads=threads) as context:
+                context.run(x)
+                running.wait()
+                try:
+                    while True:
+                        context.run(x)
+                except kintune_runtime.InputError as error:
+                    said.append(str(error))
+        workers = [threading.Thread(target=work, args=(1 + number % 2,)) for number in range(4)]
+        for worker in workers:
+            worker.start()
+        running.wait()
+        os.truncate({str(path)!r}, 8192)
+        for worker in workers:
+            worker.join()
+        print(len(said), set(said) == {{said[0]}}, said[0])
+    """
+    content = path.read_bytes()
+    for kind in ("open", "closed"):
+        path.write_bytes(content)
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), kind], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(f"4 True {path}: {CHANGED}")
+
+
+def test_regions_notice_it_in_onnxruntime(tmp_path: Path) -> None:
+    path = write_toy_hybrid(tmp_path)
+    model, private = kintune_runtime.open(path), kintune.open(path, private=True)
+    content = bytearray(path.read_bytes())
+    content[-10:] = bytes(10)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"first add: {path}: {CHANGED}"):
+        model.run(X)
+    with pytest.raises(InputError, match=f"^{path}: {CHANGED}"):
+        model.run(X, threads=1)  # a session of its own, for which the host graph is read
+    for threads in (0, 1):
+        np.testing.assert_array_equal(private.run(X, threads=threads)["out"], expected(X))
+
+
+def test_a_process_with_regions_outlives_a_cut(tmp_path: Path) -> None:
+    """Its libraries are loaded and unloaded with the sessions, and with them the handlers of the signal."""
+    path = one_region(tmp_path, adding(COUNT))
+    (tmp_path / "temporary").mkdir()
+    code = f"""
+        import os
+        import numpy as np
+        import kintune_runtime
+        x = np.ones({COUNT}, np.float32)
+        content = open({str(path)!r}, "rb").read()
+        for turn in range(3):
+            with open({str(path)!r}, "wb") as file:
+                file.write(content)
+            first, second = kintune_runtime.open({str(path)!r}), kintune_runtime.open({str(path)!r})
+            first.run(x), second.run(x)
+            if turn:
+                first.close()
+                del first
+            os.closerange(3, 100) if turn == 2 else None
+            os.truncate({str(path)!r}, 8192)
+            try:
+                second.run(x)
+            except kintune_runtime.InputError as error:
+                print(error)
+            del second
+    """
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert [CHANGED in line for line in done.stdout.splitlines()] == [True] * 3, done.stdout
+
+
+@pytest.mark.parametrize("open_model", OPEN)
+def test_bytes_and_file_objects_are_opened(tmp_path: Path, open_model: Callable[..., Any]) -> None:
+    path = write_model(tmp_path / "model.kt")
+    content = path.read_bytes()
+    with path.open("rb") as file:
+        opened = [
+            open_model(each)
+            for each in (content, bytearray(content), memoryview(content)[:], io.BytesIO(content), file)
+        ]
+    path.unlink()
+    for model in opened:
+        np.testing.assert_array_equal(model.run(X)["out"], X + W[:1000] + W[:1000])
+
+
+def test_results_of_onnxruntime_are_opened_from_bytes(tmp_path: Path) -> None:
+    content = write_toy_hybrid(tmp_path).read_bytes()
+    for open_model in OPEN:
+        model = open_model(io.BytesIO(content))
+        for threads in (0, 1):
+            np.testing.assert_array_equal(model.run(X, threads=threads)["out"], expected(X))
+
+
+@pytest.mark.parametrize("open_model", OPEN)
+def test_what_is_no_model_is_refused_in_one_line(tmp_path: Path, open_model: Callable[..., Any]) -> None:
+    (tmp_path / "text.kt").write_text("no model")
+    with (
+        (tmp_path / "text.kt").open() as file,
+        pytest.raises(InputError, match=r"text\.kt: was opened as text; open it as"),
+    ):
+        open_model(file)
+    with pytest.raises(InputError, match=r"^\(memory\): not a Kintune executable"):
+        open_model(b"no model" * 10)
+    with pytest.raises(InputError, match="opened from a path, bytes or a file object, not from int"):
+        open_model(7)
+    with pytest.raises(InputError, match=f"^{tmp_path / 'none.kt'}: [Nn]o such file"):
+        open_model(tmp_path / "none.kt", private=True)
+    with pytest.raises(InputError, match=f"^{tmp_path}: not a regular file"):
+        open_model(tmp_path, private=True)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_opened_models_are_neither_copied_nor_pickled(tmp_path: Path, copied: Callable[[Any], Any]) -> None:
+    plain, hybrid = write_model(tmp_path / "model.kt"), write_toy_hybrid(tmp_path)
+    for open_model in OPEN:
+        for model in (open_model(plain), open_model(hybrid)):
+            for each in (model, model.context()):
+                with pytest.raises(InputError, match="neither copied nor pickled: give the other process the path"):
+                    copied(each)
+            model.run(X)
