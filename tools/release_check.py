@@ -82,6 +82,7 @@ class ReleaseCheck:
         """The steps, with about the seconds that they take on two cores."""
         building = [
             Step("build wheels and sources", 45, self.build),
+            Step("build them again in another folder: the same bytes", 60, self.build_again),
             Step("build from the sources alone", 40, self.build_sources),
         ]
         return [
@@ -133,6 +134,41 @@ class ReleaseCheck:
                 f", of version {version}"
             )
         return ", ".join([*found, *(f"other_machines/{name}" for name in others)])
+
+    def build_again(self) -> str:
+        """Builds a copy of the tree, elsewhere and with other settings of the environment, and compares all files."""
+        copy, again = self.folder / "another place" / "tree", self.folder / "again"
+        copy.mkdir(parents=True)
+        for name in self._tree():
+            target = copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target)
+        other = {"PYTHON": sys.executable, "TZ": "Pacific/Chatham", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
+        command = 'umask 077; exec "$0" "$1"'
+        self.runner.run(
+            "bash",
+            "-c",
+            command,
+            copy / "tools" / "distributions",
+            again,
+            folder=copy,
+            environment={**self.bare, **other},
+        )
+        first, second = digests_of(self.dist), digests_of(again)
+        if first.keys() != second.keys():
+            raise Failed(f"the second time other files are built: {', '.join(sorted(first.keys() ^ second.keys()))}")
+        if differing := [name for name, digest in first.items() if second[name] != digest]:
+            raise Failed(f"built again, these files differ: {', '.join(differing)}")
+        return f"{counted(len(first), 'file')}, each with the same SHA-256 digest"
+
+    def _tree(self) -> list[str]:
+        """The files of the tree that are not ignored."""
+        if (ROOT / ".git").exists() and shutil.which("git") is not None:
+            listed = self.runner.run("git", "ls-files", "-z", "-co", "--exclude-standard", folder=ROOT)
+            return [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+        made = re.compile(r"(\.|dist/|build/|site/).*|.*(__pycache__/.*|\.so)")
+        found = (path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*") if path.is_file())
+        return [name for name in found if not made.fullmatch(name)]
 
     def build_sources(self) -> str:
         """Builds a wheel of each source, in an environment of its own that pip makes."""
@@ -271,6 +307,12 @@ class ReleaseCheck:
             raise Failed(str(error), f"{error.printed}\n{last_of(log)}".strip()) from error
         finally:
             end_group(process)
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """The SHA-256 digests of all files in a folder, by their names in it."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def own_version() -> str:

@@ -69,6 +69,11 @@ void kt_file_expect(const kt_file *file, kt_bytes part);
 kt_status kt_file_member(const kt_file *file, const char *path, const char *name, kt_bytes *member);
 bool kt_file_has(const kt_file *file, const char *name);
 
+/* ---- signature.c ---- */
+
+/* Whether contents were signed with the private key of `key`, the 32 bytes of a public key of Ed25519. */
+kt_status kt_signature_check(kt_bytes content, const uint8_t *key, const char *name);
+
 /* ---- watch.c: a mapped file that is changed in place ---- */
 
 struct stat;

@@ -156,6 +156,14 @@ static kt_status check_options(const kt_open_options *options, const char *funct
   return KT_OK;
 }
 
+/* Opens what was mapped or copied; with a trusted key, what was copied must be signed with it. */
+static kt_status open_trusted(kt_file file, const char *name, const kt_open_options *options, kt_model **model) {
+  kt_status status = options->trusted == NULL ? KT_OK : kt_signature_check(file.whole, options->trusted, name);
+  if (status == KT_OK) return open_file(file, name, options->variant, model);
+  kt_file_unmap(&file);
+  return status;
+}
+
 kt_status kt_open_with(const char *path, const kt_open_options *options, kt_model **model) {
   if (path == NULL || model == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_open: a null pointer");
   *model = NULL;
@@ -163,8 +171,9 @@ kt_status kt_open_with(const char *path, const kt_open_options *options, kt_mode
   if (status != KT_OK) return status;
   kt_file file;
   const char *name = options->name != NULL ? options->name : path;
-  status = options->copy ? kt_file_read(path, name, &file) : kt_file_map(path, name, &file);
-  return status == KT_OK ? open_file(file, name, options->variant, model) : status;
+  bool copy = options->copy || options->trusted != NULL;
+  status = copy ? kt_file_read(path, name, &file) : kt_file_map(path, name, &file);
+  return status == KT_OK ? open_trusted(file, name, options, model) : status;
 }
 
 kt_status kt_open_memory(const void *data, size_t nbytes, kt_model **model) {
@@ -179,10 +188,10 @@ kt_status kt_open_memory_with(const void *data, size_t nbytes, const kt_open_opt
   if (status != KT_OK) return status;
   const char *name = options->name != NULL ? options->name : "(memory)";
   kt_file file = {{data, nbytes}, false, NULL};
-  if (options->copy) status = kt_file_copy(file.whole, name, &file);
+  if (options->copy || options->trusted != NULL) status = kt_file_copy(file.whole, name, &file);
   else if ((uintptr_t)data % KT_ALIGNMENT != 0)
     status = kt_fail(KT_ERROR_ARGUMENT, "kt_open_memory: the contents are not at a multiple of %d bytes", KT_ALIGNMENT);
-  return status == KT_OK ? open_file(file, name, options->variant, model) : status;
+  return status == KT_OK ? open_trusted(file, name, options, model) : status;
 }
 
 kt_status kt_model_open_part(const kt_file *within, kt_bytes content, const char *name, kt_model **model) {

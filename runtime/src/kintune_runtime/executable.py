@@ -24,6 +24,7 @@ from .forking import watch_forks
 from .inputs import Array, Tensor, arrange_inputs, as_array, draw_inputs
 from .library import Buffer, Described, Hook, OpenOptions, Options, library, raise_for
 from .output_memory import OutputMemory, address_of
+from .signature import Key
 from .source import Source, located
 from .variant import BEST, Variant, check_number, variant_of
 
@@ -35,7 +36,9 @@ __all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tenso
 _BUSY = "the context is running in another thread; make a context for each"
 
 
-def open(source: Source, variant: int | None = None, *, private: bool = False) -> Executable | HybridExecutable:
+def open(
+    source: Source, variant: int | None = None, *, private: bool = False, trusted: Key | None = None
+) -> Executable | HybridExecutable:
     """Open a `.kt` file: the one at a path, or the contents of one, as bytes or in a file object.
 
     It holds machine code that will run with your rights: open only what you trust.  Of a file for several CPUs, the
@@ -45,13 +48,17 @@ def open(source: Source, variant: int | None = None, *, private: bool = False) -
     The file at a path is mapped.  It may be renamed, deleted or replaced by renaming; if it is overwritten or cut in
     place, runs raise `InputError` from then on.  With `private` it is copied into memory, and not needed afterwards.
 
+    With `trusted`, it must be signed by `kintune sign`: a public key of Ed25519, as the path or the content of a PEM
+    file, or as 32 bytes.  It is copied, and what was checked is what is loaded.  This needs the package `cryptography`.
+
     Raises:
         InputError: the file is missing, damaged or no Kintune executable, or made for another format or CPU, or there
-            is no such variant; it runs partly in onnxruntime, which is not installed or too old.
+            is no such variant; it is not signed with the trusted key, or was altered since then; it runs partly in
+            onnxruntime, which is not installed or too old.
         RunError: no memory is left.
         KintuneError: the library of the runtime is missing, or cannot be loaded.
     """
-    with located(source, private) as (place, name):
+    with located(source, private, trusted) as (place, name):
         try:
             return Executable(place, variant, name)
         except InputError:

@@ -27,7 +27,7 @@ __all__ = [
 _PATH = Path(__file__).with_name("libkintune.so")
 _VERSION = 1  # of the interface
 
-_INPUT_ERRORS = frozenset({1, 2, 3, 4, 7})  # argument, file, format, unsupported, value
+_INPUT_ERRORS = frozenset({1, 2, 3, 4, 7, 9})  # argument, file, format, unsupported, value, untrusted
 
 
 class Buffer(ctypes.Structure):
@@ -81,6 +81,7 @@ class OpenOptions(ctypes.Structure):
         ("variant", ctypes.c_int32),
         ("copy", ctypes.c_int32),
         ("name", ctypes.c_char_p),
+        ("trusted", ctypes.c_void_p),
     )
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple, TypeAlias
 
 from .errors import InputError, RunError
+from .signature import Key, public_key, verify
 
 __all__ = ["IN_MEMORY", "Located", "Source", "file_in_memory", "located"]
 
@@ -33,14 +34,18 @@ class Located(NamedTuple):
 
 
 @contextmanager
-def located(source: Source, private: bool = False) -> Iterator[Located]:
+def located(source: Source, private: bool = False, trusted: Key | None = None) -> Iterator[Located]:
     """Where a source can be opened during the block: a path as it is, all else, and with `private`, in memory.
 
+    With `trusted`, a public key, it is copied into memory as well, and what was copied must be signed with that key.
+
     Raises:
-        InputError: it is none of these, or cannot be read.
+        InputError: it is none of these, or cannot be read; it is not signed, or altered, or the key cannot be used.
         RunError: no memory is left.
     """
-    if isinstance(source, (str, os.PathLike)) and not private:
+    if trusted is not None:
+        public_key(trusted)
+    if isinstance(source, (str, os.PathLike)) and not private and trusted is None:
         name = os.fspath(source)
         yield Located(name, name)
         return
@@ -52,6 +57,9 @@ def located(source: Source, private: bool = False) -> Iterator[Located]:
             raise RunError(f"{name}: no memory for a copy") from error
         raise InputError(f"{name}: {error.strerror or error}") from error
     try:
+        if trusted is not None:
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                verify(file, trusted, name)
         yield Located(f"/proc/self/fd/{descriptor}", name)
     finally:
         os.close(descriptor)

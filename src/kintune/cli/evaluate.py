@@ -13,6 +13,7 @@ import msgspec
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.held_cores import warn_of_held_cores
 from kintune.cli.merge import VariantSummary, describe_variant
+from kintune.cli.options import trusted_option
 from kintune.cli.run import read_arrays
 from kintune.cli.sections import SectionedCommand, Sections
 from kintune.cli.widths import output_width
@@ -46,7 +47,7 @@ _COLUMNS = (
 )
 
 _SECTIONS: Sections = (
-    ("What is timed", ("inputs", "threads", "streams", "kernels", "variant")),
+    ("What is timed", ("inputs", "threads", "streams", "kernels", "variant", "trusted")),
     ("How often", ("repeats", "warmups")),
 )
 
@@ -122,6 +123,7 @@ class _Way(NamedTuple):
 @click.option("--streams", type=click.IntRange(1, 1024), default=1, show_default=True, help="Concurrent requests.")
 @click.option("--kernels", is_flag=True, help="Time each kernel inside the network too.")
 @click.option("--variant", type=click.IntRange(min=0), help="Time this variant.  [default: the best for this CPU]")
+@trusted_option
 @json_option
 def command(
     executable: str,
@@ -132,6 +134,7 @@ def command(
     streams: int,
     kernels: bool,
     variant: int | None,
+    trusted: str | None,
     json_target: JsonTarget,
 ) -> None:
     """Time the tuned model FILE.kt: the median of repeated runs and their spread.
@@ -144,7 +147,7 @@ def command(
     FILE.kt holds machine code: run only what you trust.
     """
     arrays = None if inputs is None else read_arrays(inputs)
-    opened = opening.open(executable, variant)
+    opened = opening.open(executable, variant, trusted=trusted)
     if kernels and not isinstance(opened, Executable | HybridExecutable):
         raise InputError(f"{executable}: for a GPU, where kernels are not timed one by one; leave out --kernels")
     warn_of_held_cores()

@@ -21,6 +21,7 @@ __all__ = [
     "quiet_option",
     "records_option",
     "shape_option",
+    "trusted_option",
     "verbose_option",
 ]
 
@@ -88,6 +89,10 @@ def policy_option(help: str) -> Callable[[Command], Command]:
         help=f"{help}: {', '.join(POLICY_NAMES)}.",
     )
 
+
+trusted_option = click.option(
+    "--trusted", metavar="PUBLIC.pem", help="Open FILE.kt only if it was signed with this key: see 'kintune sign'."
+)
 
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="Show no progress, only the summary.")
 

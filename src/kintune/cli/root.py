@@ -71,6 +71,8 @@ COMMANDS = {
     "estimate": Entry("kintune.cli.estimate", "Estimate the time and the gain of tuning a model.", section=_MODEL),
     "export": Entry("kintune.cli.export", "Write a tuned model for programs without Kintune.", section=_DEPLOY),
     "merge": Entry("kintune.cli.merge", "Merge files of one model, tuned on several machines.", section=_DEPLOY),
+    "sign": Entry("kintune.cli.sign", "Sign results or wheels.", "sign", section=_DEPLOY),
+    "verify": Entry("kintune.cli.sign", "Verify the signatures of results or wheels.", "verify", section=_DEPLOY),
     "check": Entry("kintune.cli.check", "Fail if a tuned model is slower than onnxruntime, or wrong.", section=_DEPLOY),
     "submit": Entry("kintune.cli.submit", "Submit a model to a tuning service.", extra="client", section=_AT_SERVICE),
     "jobs": Entry("kintune.cli.jobs", "List your jobs at a service.", "list_jobs", "client", section=_AT_SERVICE),

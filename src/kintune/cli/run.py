@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
+from kintune.cli.options import trusted_option
 from kintune.errors import InputError
 from kintune.files import check_readable, check_writable, expanded, readable_files
 from kintune.runtime import opening
@@ -61,8 +62,9 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "-o", "--output", metavar="FILE.npz|DIR", help="Write the outputs here, by their names; to files of the same names."
 )
+@trusted_option
 @json_option
-def command(executable: str, inputs: str, output: str | None, json_target: JsonTarget) -> None:
+def command(executable: str, inputs: str, output: str | None, trusted: str | None, json_target: JsonTarget) -> None:
     """Run the tuned model FILE.kt once on inputs from a file, and describe or write its outputs.
 
     With a directory of files, it runs once on each, and the outputs go to files of the same names in another one.
@@ -71,13 +73,15 @@ def command(executable: str, inputs: str, output: str | None, json_target: JsonT
     """
     if not os.path.isdir(expanded(inputs)):
         target = None if output is None else check_writable(output, "--output", stream=True)
-        results = opening.open(executable).run(read_arrays(inputs))
+        results = opening.open(executable, trusted=trusted).run(read_arrays(inputs))
         if target is not None:
             write_arrays(target, _tensors(results))
         summaries = [_summarize(name, array) for name, array in results.items()]
     else:
         target = None if output is None else _directory(output, inputs)
-        summaries = list(_run_all(opening.open(executable), readable_files(inputs, ".npz", "--input"), target))
+        summaries = list(
+            _run_all(opening.open(executable, trusted=trusted), readable_files(inputs, ".npz", "--input"), target)
+        )
     document = RunDocument(
         executable=executable, outputs=tuple(summaries), output=None if target is None else str(target)
     )

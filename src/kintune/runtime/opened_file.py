@@ -7,6 +7,7 @@ import weakref
 from pathlib import Path
 
 from kintune.runtime.stored_zip import copy_file, opened
+from kintune_runtime.signature import Key
 from kintune_runtime.source import Source, located
 
 __all__ = ["OpenedFile"]
@@ -18,14 +19,14 @@ class OpenedFile:
     `path` is for messages.
     """
 
-    def __init__(self, source: Source, private: bool = False) -> None:
-        """Open it; with `private`, copy it into memory.
+    def __init__(self, source: Source, private: bool = False, trusted: Key | None = None) -> None:
+        """Open it; with `private`, copy it into memory; with `trusted`, what was copied must be signed with that key.
 
         Raises:
-            InputError: it is missing, no file, or cannot be read.
+            InputError: it is missing, no file, or cannot be read; it is not signed with the trusted key, or altered.
             RunError: no memory is left.
         """
-        with located(source, private) as (place, name):
+        with located(source, private, trusted) as (place, name):
             self.path = Path(name)
             file = opened(self.path, place)
         weakref.finalize(self, file.close)

@@ -46,7 +46,8 @@ typedef enum {
   KT_ERROR_MEMORY = 5,      /* no memory left, or no descriptor for the kernels */
   KT_ERROR_BUSY = 6,        /* the context is running in another thread */
   KT_ERROR_VALUE = 7,       /* an index, given or computed, is outside of what it indexes */
-  KT_ERROR_KERNEL = 8       /* a kernel refused its arguments */
+  KT_ERROR_KERNEL = 8,      /* a kernel refused its arguments */
+  KT_ERROR_UNTRUSTED = 9    /* not signed with the trusted key, or altered since then */
 } kt_status;
 
 /* What the elements of a tensor are; `bits` says how wide. */
@@ -147,9 +148,15 @@ typedef struct {
   int32_t variant;  /* its number from 0, or KT_BEST */
   int32_t copy;     /* not 0: all of it is copied, and neither the file nor the contents are needed any more */
   const char *name; /* for messages; NULL: the path */
+  /* NULL, or the 32 bytes of a public key of Ed25519, with whose private key the file must be signed (`kintune sign`).
+   * All of it is copied then, and what was checked is what is loaded. */
+  const uint8_t *trusted;
 } kt_open_options;
 
-/* `kt_open` and `kt_open_memory` with options.  Contents that are copied may lie at any address, and be freed. */
+/* `kt_open` and `kt_open_memory` with options.  Contents that are copied may lie at any address, and be freed.
+ *
+ * Signatures are checked by the system's libcrypto (OpenSSL since 1.1.1), which is loaded for that; where there is none,
+ * nothing is opened: KT_ERROR_UNSUPPORTED.  KT_ERROR_UNTRUSTED; all else as for these functions. */
 KT_API kt_status kt_open_with(const char *path, const kt_open_options *options, kt_model **model);
 KT_API kt_status kt_open_memory_with(const void *data, size_t nbytes, const kt_open_options *options, kt_model **model);
 
