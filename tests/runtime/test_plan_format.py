@@ -93,6 +93,7 @@ class ReadPlan(ctypes.Structure):
         ("sizes", ctypes.POINTER(ctypes.c_int64)),
         ("isa", ctypes.POINTER(ctypes.c_uint32)),
         ("text", ctypes.c_void_p),
+        ("memory", ctypes.c_void_p),
     ]
 
 

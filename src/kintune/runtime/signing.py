@@ -69,8 +69,9 @@ def _private_key(path: str | os.PathLike[str]) -> Any:
     ed25519 = import_ed25519()
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+    file = check_readable(path, "--key")
     try:
-        key = load_pem_private_key(check_readable(path, "--key").read_bytes(), None)
+        key = load_pem_private_key(file.read_bytes(), None)
     except OSError as error:
         raise InputError(f"--key {path} cannot be read: {error.strerror or error}") from error
     except TypeError:
