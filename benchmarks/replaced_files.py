@@ -55,8 +55,8 @@ def mean_us(run: Callable[[], object], count: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("files", nargs="+", help="results for this machine's CPU")
-    parser.add_argument("--rounds", type=int, default=50, help="how often each is timed; the least counts")
-    parser.add_argument("--block-ms", type=float, default=20.0, help="how long the runs of a round take together")
+    parser.add_argument("--rounds", type=int, default=200, help="how often each is timed; the least counts")
+    parser.add_argument("--block-ms", type=float, default=5.0, help="how long the runs of a round take together")
     options = parser.parse_args()
     for path in options.files:
         models = {"mapped": kintune_runtime.open(path), "copy": kintune_runtime.open(path, private=True)}

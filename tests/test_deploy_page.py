@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kintune_runtime
@@ -27,6 +28,7 @@ SECTIONS = {
     "A wheel of the model": ["sh"],
     "onnxruntime, in Python": ["sh", "python", "sh"],
     "onnxruntime, in C++": ["sh", "cpp", "sh"],
+    "Signed models": ["sh"],
     "Which machines": ["sh"],
 }
 """The sections with blocks, each of which a test below follows, and the languages of those."""
@@ -245,6 +247,15 @@ def test_a_mixed_fleet(folder: Path, compilers: Shell) -> None:
     assert follow("A mixed fleet", folder, compilers) == []
     with kintune_runtime.open(folder / "model.kt") as model:
         assert (model.variant.number, model.variant.total) == (1, 3)
+
+
+@pytest.mark.needs("openssl")
+def test_signed_models(folder: Path, tools: Path, compilers: Shell) -> None:
+    executable(tools / "openssl", f'#!/bin/sh\nexec {shutil.which("openssl")} "$@"\n')
+    np.savez(folder / "x.npz", x=np.ones(1000, np.float32))
+    assert follow("Signed models", folder, compilers) == []
+    with kintune_runtime.open(folder / "model.kt", trusted=folder / "public.pem") as model:
+        assert model.inputs[0].name == "x"
 
 
 @pytest.mark.needs("ziglang")

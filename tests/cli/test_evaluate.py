@@ -39,7 +39,7 @@ class Timed:
 def timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timed:
     monkeypatch.chdir(tmp_path)
     timed = Timed()
-    monkeypatch.setattr(opening, "open", lambda path, variant: timed)
+    monkeypatch.setattr(opening, "open", lambda *_, **__: timed)
     return timed
 
 
@@ -137,7 +137,7 @@ class Several(Timed):
 
 
 def test_each_combination_of_shapes_is_timed(kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "open", lambda path, variant=None: Several())
+    monkeypatch.setattr(opening, "open", lambda *_, **__: Several())
     *said, narrow = kintune("evaluate", "m.kt", "--json", "m.json").out.splitlines()
     assert narrow == (
         "Narrower than the model's types: 3 of 5 products in int8, 1 subgraph in bf16; error of its "
@@ -156,7 +156,7 @@ def test_each_combination_of_shapes_is_timed(kintune: Kintune, timed: Timed, mon
 
 
 def test_inputs_choose_what_is_timed(kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "open", lambda path, variant=None: Several())
+    monkeypatch.setattr(opening, "open", lambda *_, **__: Several())
     for length in (32, 48):
         np.savez(f"x{length}.npz", ids=np.zeros((1, length), np.int64))
     said = kintune("evaluate", "m.kt", "--input", "x32.npz", "--json", "-")

@@ -32,7 +32,7 @@ class Doubler:
 @pytest.fixture(autouse=True)
 def _prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(opening, "open", lambda path: Doubler())
+    monkeypatch.setattr(opening, "open", lambda *_, **__: Doubler())
     np.savez("x.npz", x=np.array([[1.0, 2.0, 6.0]], dtype="float32"))
 
 
@@ -64,7 +64,7 @@ class Classifier(Doubler):
 
 
 def test_what_no_file_holds_is_left_out(kintune: Kintune, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(opening, "open", lambda path: Classifier())
+    monkeypatch.setattr(opening, "open", lambda *_, **__: Classifier())
     said = kintune("run", "m.kt", "--input", "x.npz", "--output", "y.npz")
     assert said.out.splitlines() == [
         "label: string 2",
@@ -86,7 +86,7 @@ class Adder(Doubler):
 
 
 def test_a_directory_of_inputs_gives_one_of_outputs(kintune: Kintune, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "open", lambda path: Adder())
+    monkeypatch.setattr(opening, "open", lambda *_, **__: Adder())
     Path("sets").mkdir()
     for name, value in (("b", 1.0), ("a", 2.0)):
         np.savez(f"sets/{name}.npz", x=np.full((1, 3), value, np.float32))
@@ -113,7 +113,7 @@ def test_a_directory_of_inputs_gives_one_of_outputs(kintune: Kintune, monkeypatc
 def test_a_directory_is_looked_at_before_anything_runs(
     kintune: Kintune, monkeypatch: pytest.MonkeyPatch, output: str, wrong: dict[str, Any] | None, told: str
 ) -> None:
-    monkeypatch.setattr(opening, "open", lambda path: Adder())
+    monkeypatch.setattr(opening, "open", lambda *_, **__: Adder())
     Path("sets").mkdir()
     np.savez("sets/a.npz", x=np.zeros((1, 3), np.float32))
     if wrong is not None:
@@ -160,7 +160,7 @@ def test_an_input_file_is_required(kintune: Kintune) -> None:
 
 
 def test_the_output_is_checked_before_anything_runs(kintune: Kintune, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "open", lambda path: SimpleNamespace())
+    monkeypatch.setattr(opening, "open", lambda *_, **__: SimpleNamespace())
     assert kintune("run", "m.kt", "--input", "x.npz", "--output", "missing/y.npz").code == 2
 
 

@@ -69,12 +69,13 @@ def test_descriptors_that_are_exhausted_are_an_error_of_the_run(tmp_path: Path) 
             while True:
                 held.append(os.open("/dev/null", os.O_RDONLY))
         except OSError:
+            pass
+        for _ in range(3):
+            try:
+                kintune_runtime.open({str(path)!r})
+            except kintune_runtime.RunError as error:
+                print(error)
             os.close(held.pop())
-        try:
-            kintune_runtime.open({str(path)!r})
-        except kintune_runtime.RunError as error:
-            print(error)
-        os.close(held.pop())
         print(kintune_runtime.open({str(path)!r}).inputs[0].name)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)

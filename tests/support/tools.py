@@ -112,6 +112,7 @@ TOOLS: Mapping[str, Tool] = {
     "zsh": Tool("zsh", "apt-get install zsh", programs=(("zsh",),)),
     "fish": Tool("fish", "apt-get install fish", programs=(("fish",),)),
     "mkdocs-material": Tool("mkdocs-material", "make setup EXTRA_PACKAGES=mkdocs-material", packages=("material",)),
+    "openssl": Tool("OpenSSL's command", "apt-get install openssl", programs=(("openssl",),)),
     "container-engine": Tool("an engine for containers", "apt-get install podman", programs=(("podman", "docker"),)),
     "nginx": Tool("nginx", "apt-get install nginx openssl", programs=(("nginx",), ("openssl",))),
     "caddy": Tool("Caddy", "apt-get install caddy openssl", programs=(("caddy",), ("openssl",))),
