@@ -34,6 +34,6 @@ def test_once_rounding_changes_all_shapes_it_need_not_run_again(
         save_outputs(Path(str(order.outputs)), with_noise)
 
     save_outputs(Path(run.outputs_path("torch", 0)), [np.ones(2), np.ones(1)])
-    samples = run._samples([SimpleNamespace(name="torch", turn=turn)], 0)
+    samples = run.samples([SimpleNamespace(name="torch", turn=turn)], 0)
     assert [order.noise for order in turns] == list(range(1, runs + 1))
     assert len(samples) == runs
