@@ -8,6 +8,7 @@ tolerance by the reference's values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -26,6 +27,7 @@ MOST_ORDINARY = 1e15
 """Values beyond it make an algorithm with another order of additions, such as Winograd's, lose those around them."""
 
 _LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": float(np.finfo(np.float32).max)}
+_LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 _DENORMAL = {"float16": 2.0**-20, "float64": 1e-310}  # others have `_SINGLE_DENORMAL`
 _SINGLE_DENORMAL = 1e-40
 _BOX = 4  # numbers of a box
@@ -48,6 +50,16 @@ class ExtremeInputs(NamedTuple):
         with np.errstate(invalid="ignore"):
             numbers = (np.abs(array.astype(np.float64)) for array in self.arrays.values() if array.dtype != object)
             return all(bool((values <= MOST_ORDINARY).all()) for values in numbers)
+
+    @property
+    def may_overflow(self) -> bool:
+        """Whether the square of a number overflows its type: then the order of operations decides what does."""
+        for array in self.arrays.values():
+            if array.dtype.name in _LARGEST or array.dtype == np.float64:
+                numbers = np.abs(array.astype(np.float64))
+                if (numbers[np.isfinite(numbers)] > math.sqrt(_LARGEST.get(array.dtype.name, _LARGEST_DOUBLE))).any():
+                    return True
+        return False
 
 
 class _Row(NamedTuple):
@@ -190,7 +202,7 @@ def _full_box(tensor: Tensor, _: Array) -> Array:
 
 
 def _largest(tensor: Tensor) -> float:
-    return _LARGEST.get(tensor.dtype, float(np.finfo(np.float64).max))
+    return _LARGEST.get(tensor.dtype, _LARGEST_DOUBLE)
 
 
 _ROWS = (

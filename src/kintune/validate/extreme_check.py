@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from kintune.core.kernel_call import CallRecord
 from kintune.errors import EngineError
 from kintune.models.onnx_nodes import nodes
 from kintune.runtime.extreme_inputs import MOST_ORDINARY, ExtremeInputs
@@ -27,15 +28,18 @@ from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.validation_run import FAST, REFERENCES, TUNED, ValidationRun
 from kintune.wire.worker_client import WorkerRefused
 
-__all__ = ["ExtremeCheck", "ExtremeDifference", "settled", "typical"]
+__all__ = ["ExtremeCheck", "ExtremeDifference", "hides_nan", "settled", "spreads", "typical"]
 
 _MOST_SECONDS = 5.0  # of all runs on extreme inputs
 _LEAST_SECONDS, _TIMES = 10.0, 50  # a run that takes longer than this, and than so many usual ones, is ended
-_TILE = 4  # places by which the widest tile of Winograd's convolution spreads a value
+_REACH = 8  # places by which one kernel spreads a value, at most: half a tile, or a stride
 _WINOGRAD = "winograd"
 _MOST_ORDINARY_HALF = 2.0**14
 _HIDES_NAN = frozenset(
-    {"MaxPool", "GlobalMaxPool", "MaxRoiPool", "ReduceMax", "ReduceMin", "LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"}
+    (
+        *("MaxPool", "GlobalMaxPool", "MaxRoiPool", "ReduceMax", "ReduceMin", "GridSample"),
+        *("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"),
+    )
 )
 _FLUSHED = "flushing, on extreme inputs"
 
@@ -136,8 +140,9 @@ class ExtremeCheck:
             self._run_other(FAST, at, flush=run.has_flushed)
         unsteady = run.unsteady([self._reference], at)
         found = self._compare(at, each, name, run.samples([self._reference], at), unsteady)
-        if found.disagreement and not each.is_ordinary and self._winograd_layers:
-            return found._replace(disagreement="", doubtful=found.disagreement)  # it may have spread anywhere
+        has_spread = not each.is_ordinary and self._spreading > 0  # an activation may have hidden where
+        if found.disagreement and (has_spread or each.may_overflow):
+            return found._replace(disagreement="", doubtful=found.disagreement)
         return found
 
     def _run_other(self, label: str, at: int, *, flush: bool) -> str:
@@ -171,7 +176,7 @@ class ExtremeCheck:
             return compare_outputs(names, outputs, expected, rtol, atol)
         worst = NOTHING_COMPARED
         for position, (name, output, wanted) in enumerate(zip(names, outputs, expected, strict=True)):
-            reach = 0 if each.is_ordinary else _TILE * self._winograd_layers
+            reach = 0 if each.is_ordinary else _REACH * self._spreading
             output = settled(output, wanted, reach, hides_nan=self._hides_nan and not each.is_ordinary)
             own = [[sample[position]] for sample in samples if len(sample) == len(expected)]
             found = compare_outputs([name], [output], [wanted], rtol, atol * typical(wanted), own, unsteady)
@@ -181,23 +186,32 @@ class ExtremeCheck:
     @cached_property
     def _hides_nan(self) -> bool:
         """Whether the model has operators that give numbers for NaN in onnxruntime, and NaN elsewhere."""
-        if self._run.item.onnx is None:
-            return False
-        model = onnx.load(self._run.item.onnx, load_external_data=False)
-        return any(node.op_type in _HIDES_NAN for node in nodes(model))
+        onnx_path = self._run.item.onnx
+        return onnx_path is not None and hides_nan(onnx.load(onnx_path, load_external_data=False))
 
     @cached_property
-    def _winograd_layers(self) -> int:
-        """The number of convolutions that are computed by Winograd's algorithm."""
-        return sum(record.program.startswith(_WINOGRAD) for calls in self._run.manifest.calls for record in calls)
+    def _spreading(self) -> int:
+        """The number of kernels that multiply values by zeros that the model does not have: NaN spreads by these."""
+        return sum(spreads(record) for calls in self._run.manifest.calls for record in calls)
+
+
+def spreads(record: CallRecord) -> bool:
+    """Whether a kernel is Winograd's convolution, or a transposed one, whose parts have kernels padded with zeros."""
+    ops = [node.op.lower() for node in record.nodes]
+    return record.program.startswith(_WINOGRAD) or any("conv" in op and "transpose" in op for op in ops)
+
+
+def hides_nan(model: onnx.ModelProto) -> bool:
+    """Whether a model has operators that give numbers for NaN in onnxruntime, and NaN elsewhere."""
+    return any(node.op_type in _HIDES_NAN for node in nodes(model))
 
 
 def settled(output: Array, expected: Array, reach: int = 0, *, hides_nan: bool = False) -> Array:
     """The output with the reference's values in places where nothing can be told of a difference.
 
     These are places in which both have no number, an infinity or NaN, or one beyond `MOST_ORDINARY`: which of them
-    it is depends on the order of additions.  With a `reach`, they are also those where Winograd's convolution may have
-    spread such a value over its tile: no farther than that along each axis, in the same element of a batch and whatever
+    it is depends on the order of additions.  With a `reach`, they are also those where kernels may have spread such a
+    value (`spreads`): no farther than that along each axis, in the same element of a batch and whatever
     the channel.  Channels are axis 1, or the last one where only then the others are equally long.  In such places
     a number is no infinity.  Where the reference `hides_nan`, they are also those where only the output is NaN, and all
     integers, which may come from NaN.
