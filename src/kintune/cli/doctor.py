@@ -11,6 +11,7 @@ from kintune.cli.options import records_option
 from kintune.core.device import Machine
 from kintune.doctor.checks import (
     check_gpus,
+    check_isolation,
     check_narrow,
     check_peak,
     check_quota,
@@ -50,6 +51,7 @@ def command(records: str | None, measure: bool, json_target: JsonTarget) -> int:
     """
     machine = inspect_machine()
     checks = [*check_software(), *check_gpus(), *check_quota(), check_temporary_folder(), *check_records(records)]
+    checks += check_isolation()
     if all(check.verdict is not Verdict.PROBLEM for check in checks):
         checks.append(check_peak(records, again=measure, on_wait=_waiting))
         if _NARROW.intersection(machine.features):

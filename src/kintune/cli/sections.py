@@ -20,7 +20,7 @@ TUNE_SECTIONS: Sections = (
     ("The model", ("shapes", "constants", "inputs")),
     ("When to stop", ("trials", "minutes", "until")),
     ("The result", ("output", "precision", "weights", "max_error", "metric", "max_drop", "calibrate", "rtol", "atol",
-                    "keep_denormals", "onnxruntime", "other_shapes", "share", "strict")),
+                    "keep_denormals", "onnxruntime", "other_shapes", "share", "strict", "isolate")),
     ("Output and logs", ("quiet", "verbose", "wait", "json_target", "log", "webhook")),
     ("Where it is measured", ("service", "token", "target", "device", "threads")),
     ("Records", ("records", "fresh", "kin")),

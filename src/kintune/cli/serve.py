@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from contextlib import closing
+from typing import get_args
 
 import click
 
@@ -17,10 +18,11 @@ from kintune.scheduler.policies import policy as policy_of
 from kintune.service.database import open_database
 from kintune.service.job_request import MOST_MINUTES
 from kintune.service.orchestrator.run_factory import LEAST_CHECK_MINUTES, JobHosts
-from kintune.service.settings import ServiceSettings, settings_in
+from kintune.service.settings import Isolation, ServiceSettings, settings_in
 from kintune.service.supervisor import PARTS, Supervisor, data_directory
 from kintune.service.users import Users
 from kintune.tuning.front.placement import choose_placement
+from kintune.wire.confinement import is_confinable, require_isolation
 from kintune.workers.fleet.ray_cluster import ray_address
 
 __all__ = ["command"]
@@ -29,7 +31,7 @@ __all__ = ["command"]
 _SECTIONS: Sections = (
     ("Data and addresses", ("data", "host", "port", "database", "agents")),
     ("Devices and scheduling", ("device", "device_name", "jobs_at_once", "policy")),
-    ("Limits", ("minutes", "check_minutes", "keep_days", "keep_results_days", "local_webhooks")),
+    ("Limits", ("minutes", "check_minutes", "keep_days", "keep_results_days", "local_webhooks", "isolation")),
     ("Clusters, for experts", ("engine", "cores_a_job", "grow_to", "grow_after", "alike", "part")),
 )
 
@@ -119,6 +121,13 @@ _SECTIONS: Sections = (
 )
 @click.option("--local-webhooks", is_flag=True, help="Let webhooks call this machine and its private networks.")
 @click.option(
+    "--isolation",
+    type=click.Choice(get_args(Isolation)),
+    default="auto",
+    show_default=True,
+    help="Confine processes that read, compile and run models: if this machine can, always, or never.",
+)
+@click.option(
     "--part",
     type=click.Choice(["all", "web", "orchestrator"]),
     default="all",
@@ -145,6 +154,7 @@ def command(
     keep_days: float,
     keep_results_days: float,
     local_webhooks: bool,
+    isolation: Isolation,
     part: str,
 ) -> None:
     """Start the REST API, the portal and the tuner on this machine, until Ctrl-C.
@@ -174,8 +184,13 @@ def command(
         keep_days=keep_days,
         keep_results_days=keep_results_days,
         local_webhooks=local_webhooks,
+        isolation=isolation,
     )
     _check_kept(settings)
+    if isolation == "on":
+        require_isolation()
+    elif isolation == "auto" and not is_confinable():
+        click.echo("kintune: models are not isolated here; `kintune doctor` says what it takes", err=True)
     JobHosts(settings, place)
     if grow_to and engine == "local":
         raise InputError(f"--grow-to {grow_to}: only a Ray cluster can grow; name one with --engine")

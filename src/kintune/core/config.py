@@ -28,6 +28,7 @@ __all__ = [
     "Strategy",
     "TuneConfig",
     "WeightBits",
+    "named_files",
 ]
 
 Foresee: TypeAlias = Literal["none", "published", "guarded"]
@@ -272,6 +273,13 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
     strict: Annotated[
         bool, Meta(description="Fail, with the result written, if an output was not compared or a number is uncertain.")
     ] = False
+    isolate: Annotated[
+        bool,
+        Meta(
+            description="Read, compile and run the model in processes without network that see its files alone, for"
+            " models of strangers."
+        ),
+    ] = False
     records: Annotated[str, Meta(description="The records file.")] | None = None
     output: Annotated[str, Meta(description="The executable to write; a directory for several models.")] | None = None
     fresh: Annotated[bool, Meta(description="Neither continue an unfinished run nor reuse stored measurements.")] = (
@@ -286,12 +294,19 @@ class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
 COMPILE_FIELDS = (
     "target", "device", "threads", "seed", "inputs", "rtol", "atol", "onnxruntime", "other_shapes",
     "precision", "weights", "max_error", "metric", "max_drop", "calibrate",
-    "keep_denormals", "strict", "records", "output", "log",
+    "keep_denormals", "strict", "isolate", "records", "output", "log",
 )  # fmt: skip
 """The fields of `TuneConfig` that a compilation without search uses."""
 
 DEFAULT_TRIALS = 1000
 """The budget in trials where no limit is given."""
+
+
+def named_files(model: ModelRef, *files: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths of the files that a job reads: its model, constants, and further `files`."""
+    constants = (constant.path for constant in model.constants.values() if constant.path)
+    own = () if model.kind == "zoo" else (model.source,)
+    return (*own, *constants, *(path for each in files for path in each))
 
 
 class JobSpec(msgspec.Struct, frozen=True):
@@ -318,9 +333,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     @property
     def files(self) -> tuple[str, ...]:
         """The paths of the files that the job reads: its model, constants, inputs and calibration files."""
-        constants = (constant.path for constant in self.model.constants.values() if constant.path)
-        model = () if self.model.kind == "zoo" else (self.model.source,)
-        return (*model, *constants, *self.input_files, *self.calibration_files)
+        return named_files(self.model, self.input_files, self.calibration_files)
 
     def of_network(self, subgraphs: Sequence[Subgraph]) -> JobSpec:
         """Return the spec with the operands (`operands_for`) of networks of these subgraphs.

@@ -23,10 +23,12 @@ from kintune.records import Store
 from kintune.terminal.formatting import count, counted
 from kintune.tuning.narrow import avoided_extensions, narrow_speeds
 from kintune.tuning.peak import device_peak
+from kintune.wire.confinement import layers
 from kintune.wire.worker_client import interview
 
 __all__ = [
     "check_gpus",
+    "check_isolation",
     "check_narrow",
     "check_peak",
     "check_quota",
@@ -176,6 +178,22 @@ def _narrow_check(speed: NarrowSpeed, *, avoided: bool) -> Check:
     finding = f"works, {speed.times_fp32:.1f} times fp32"
     offered = speed.is_faster and not avoided
     return Check(name, Verdict.GOOD, finding if offered else f"{finding}: it is not used")
+
+
+def check_isolation() -> list[Check]:
+    """Say which layers confine the processes of `kintune tune --isolate` and of a service here, and what each does.
+
+    No finding is a problem: a machine that tunes its user's own models needs none of them.
+    """
+    return [
+        Check(
+            f"isolation: {layer.name}",
+            Verdict.GOOD if layer.is_on else Verdict.NOTE,
+            f"{layer.finding} ({layer.does})" if layer.is_on else layer.finding,
+            layer.remedy,
+        )
+        for layer in layers()
+    ]
 
 
 def check_records(location: str | None) -> list[Check]:

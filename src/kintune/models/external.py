@@ -80,6 +80,22 @@ class ExternalData:
         values: NDArray[Any] = found.view(dtype.newbyteorder("<")).reshape(shape)
         return values
 
+    def path_of(self, location: str) -> str:
+        """The path of the data file that a model calls `location`, which is not read.
+
+        Raises:
+            ModelError: as for `read`.
+        """
+        label = f"{self._model}"
+        parts = _safe_parts(location, label)
+        descriptor = self._open(parts, label)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ModelError(f"{label}: {location} is not a regular file")
+        finally:
+            os.close(descriptor)
+        return str(self._model.parent.joinpath(*parts))
+
     def _map(self, name: str, parts: tuple[str, ...], label: str) -> NDArray[np.uint8]:
         if name not in self._files:
             descriptor = self._open(parts, label)

@@ -24,7 +24,7 @@ from kintune.models.stored_size import misfit
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["GraphFile", "external_weights", "open_graph", "readable_names"]
+__all__ = ["GraphFile", "external_locations", "external_weights", "open_graph", "readable_names"]
 
 _LARGE = 64 * 1024
 _PROTOBUF_LIMIT = 2**31 - 1
@@ -107,6 +107,21 @@ def external_weights(path: Path, *, own: bool = False) -> Iterator[tuple[str, ND
         for tensor in (*graph.graph.initializer, *nested_tensors(graph)):
             if tensor.data_location == TensorProto.EXTERNAL:
                 yield tensor.name, external.read(tensor)
+
+
+def external_locations(path: Path) -> list[str]:
+    """Return the names of the other files in which an ONNX file keeps weights, as it calls them; they are not opened.
+
+    Raises:
+        ModelError: when it is no ONNX file, or is damaged.
+    """
+    with readable_names(path):
+        graph = _parse(path)
+        tensors = (*graph.graph.initializer, *nested_tensors(graph))
+        entries = (
+            entry for each in tensors if each.data_location == TensorProto.EXTERNAL for entry in each.external_data
+        )
+        return list(dict.fromkeys(entry.value for entry in entries if entry.key == "location"))
 
 
 def _take_apart(path: Path, graph: ModelProto, *, own: bool) -> GraphFile:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from kintune.errors import InputError
 from kintune.wire.channel import UNREADABLE
+from kintune.wire.confinement import is_confinable
 
-__all__ = ["ServiceSettings", "settings_in"]
+__all__ = ["Isolation", "ServiceSettings", "settings_in"]
 _FILE = "settings.json"
+
+Isolation: TypeAlias = Literal["auto", "on", "off"]
 
 
 class ServiceSettings(msgspec.Struct, frozen=True):
@@ -26,7 +30,8 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     address of a cluster, its nodes work as well, and jobs live on them.  A job's own stages and its builds take
     `cores_a_job` (0: what is fair on this machine).  A cluster is asked for up to `grow_to` cores (0: never) when its
     queue is longer than `grow_after_s`.  Webhooks reach this machine and its private networks only with
-    `local_webhooks`.
+    `local_webhooks`.  `isolation` says whether processes that read, compile and run uploaded models are confined: if
+    this machine can ("auto"), always ("on": the service does not start otherwise), or never ("off").
     """
 
     data: str
@@ -50,12 +55,18 @@ class ServiceSettings(msgspec.Struct, frozen=True):
     keep_days: float = 90.0
     keep_results_days: float = 0.0
     local_webhooks: bool = False
+    isolation: Isolation = "auto"
     refresh_every: int = 2000  # measurements after which family models are trained anew
 
     @property
     def grows(self) -> bool:
         """Whether machines elsewhere may join."""
         return bool(self.agents_port) or self.engine != "local"
+
+    @property
+    def isolates(self) -> bool:
+        """Whether processes that read, compile and run uploaded models are confined here."""
+        return self.isolation == "on" or (self.isolation == "auto" and is_confinable())
 
     @property
     def directory(self) -> Path:

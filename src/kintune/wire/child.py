@@ -130,6 +130,8 @@ def describe_end(code: int) -> str:
     """Return in words how a process ended, from its exit code, or minus the number of the signal that ended it."""
     if code >= 0:
         return f"exited with code {code}"
+    if -code == signal.SIGSYS:
+        return "killed by SIGSYS: it made a system call that no process of its kind may make"
     try:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:

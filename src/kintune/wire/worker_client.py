@@ -33,6 +33,7 @@ from kintune.core.messages import (
 from kintune.errors import EngineError, InputError, WireError
 from kintune.wire.channel import Channel, front_end_of_job
 from kintune.wire.child import FD_OPTION, ResourceLimits, describe_end
+from kintune.wire.confinement import Confinement, start_of
 
 __all__ = ["WorkerDied", "WorkerProcess", "WorkerRefused", "WorkerTimedOut", "interview"]
 
@@ -77,8 +78,11 @@ class WorkerProcess:
         *,
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        confinement: Confinement | None = None,
     ) -> None:
         """Start `python -m module` with `arguments`; `environment` is laid over that of this process.
+
+        With a `confinement`, it can do no more than that says.
 
         What it prints is appended to `log`, or dropped without one.  The kernel kills it as soon as the thread that
         started it has ended (`kintune.wire.child`).
@@ -87,15 +91,17 @@ class WorkerProcess:
         self.about = b""
         self._log = log
         ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", module, *arguments, FD_OPTION, str(theirs.fileno())]
+        self._start = start_of(confinement, command, {**os.environ, **(environment or {})})
         with theirs, open(log or os.devnull, "ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments, FD_OPTION, str(theirs.fileno())],
+                self._start.argv,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, **(environment or {})},
+                env=self._start.environment,
             )
         self._socket = ours
         self._channel: Channel[FromJob] = front_end_of_job(ours)
@@ -188,6 +194,7 @@ class WorkerProcess:
         self._closed = True
         self._process.wait()
         self._channel.close()
+        self._start.clean()
 
     def tail(self) -> str:
         """Return the last 2000 bytes of its log; empty without one."""
@@ -235,19 +242,23 @@ class WorkerProcess:
     def _end(self) -> str:
         """How the process ended."""
         try:
-            return describe_end(self._process.wait(_END_S))
+            return describe_end(self._start.end_code(self._process.wait(_END_S)))
         except subprocess.TimeoutExpired:
             return "closed its channel"
 
 
 @contextmanager
 def interview(
-    module: str, arguments: Sequence[str] = (), threads: int = 1, limits: ResourceLimits | None = None
+    module: str,
+    arguments: Sequence[str] = (),
+    threads: int = 1,
+    limits: ResourceLimits | None = None,
+    confinement: Confinement | None = None,
 ) -> Iterator[WorkerProcess]:
     """Start `python -m module` as a worker and greet it; at the end of the block it is asked to leave.
 
-    `threads` is the number of threads of the compiler's runtime, unless the worker sets it; `limits` apply to the
-    worker.
+    `threads` is the number of threads of the compiler's runtime, unless the worker sets it; `limits` and
+    `confinement` apply to the worker.
 
     Raises:
         InputError: the worker refuses its arguments, or an item.
@@ -255,7 +266,8 @@ def interview(
     """
     environment = {"TVM_NUM_THREADS": str(threads), **(limits.to_environment() if limits else {})}
     with tempfile.NamedTemporaryFile(prefix="kintune-worker-") as output:
-        worker = WorkerProcess("", module, arguments, log=Path(output.name), environment=environment)
+        log = Path(output.name)
+        worker = WorkerProcess("", module, arguments, log=log, environment=environment, confinement=confinement)
         try:
             worker.greet(None)
             yield worker

@@ -201,6 +201,7 @@ class RunFactory:
             calibration=tuple(calibration),
             output=str(work / f"{shortened(model.name)}.kt"),
             priority=job.priority,
+            isolate=self._job_hosts.home is not None and settings.isolates,
             digests={reference.source: model.file, **inputs, **calibration},  # nothing need be read here for that
         )
         return about, TuningRun(request, self._store, site, owner=job.retry_of or job.id, details="the job's log")

@@ -22,6 +22,7 @@ from kintune.service.portal.markup import Column, chip, link, notice, table, tag
 from kintune.service.web.live_state import LiveStage
 from kintune.terminal.formatting import counted, duration
 from kintune.tuning.front.placement import DEVICE
+from kintune.wire.confinement import layers
 
 __all__ = ["devices_page", "resources_page", "router", "tallied"]
 
@@ -38,6 +39,10 @@ _HEALTH = (
     Column("busy"),
     Column("measured"),
 )
+_LAYERS = (
+    Column("layer", "name", label=""), Column("state", label=""), Column("what it does", "reason", label=""),
+    Column("what turns it on", "reason", label=""),
+)  # fmt: skip
 _WAITING = (
     Column("job", "name", label=""), Column("user"), Column("request", "reason"), Column("device", "word"),
     Column("waits", "num"),
@@ -50,6 +55,8 @@ async def devices_page(context: PageContext) -> None:
     heading("Devices")
     stored = await asyncio.to_thread(_read, context)
 
+    isolation = await asyncio.to_thread(_isolation, isolates=context.application.settings.isolates)
+
     def show(stored: _Stored) -> None:
         now_part.show(_stages(context, stored))
         health.show(_health(context))
@@ -57,8 +64,9 @@ async def devices_page(context: PageContext) -> None:
         waiting.show(_waiting(context, stored))
 
     keep_up_to_date(2.0, lambda: _read(context), show)
-    now_part, health, day, waiting = (Region("", "stack") for _ in range(4))
+    now_part, health, day, waiting, last = (Region("", "stack") for _ in range(5))
     show(stored)
+    last.show(isolation)
 
 
 class _Stored(NamedTuple):
@@ -112,6 +120,24 @@ def _health(context: PageContext) -> str:
     rows = (_standing(each, use.get(each.id, 0.0), tallies.get(each.id), now) for each in standings)
     said = tag("p", "Busy and measured: in the last five minutes.", class_="faint small")
     return tag("section", tag("h2", "Health") + table("Hosts and devices", _HEALTH, rows) + said, class_="card")
+
+
+def _isolation(*, isolates: bool) -> str:
+    """What confines the processes that read, compile and run models."""
+    rows = []
+    for layer in layers():
+        is_on = isolates and layer.is_on
+        why = "" if is_on else f"{layer.finding}; {layer.remedy}" if not layer.is_on else "the service does without it"
+        rows.append(
+            [text(layer.name), chip("ready", "on") if is_on else chip("lost", "off"), text(layer.does), text(why)]
+        )
+    said = tag(
+        "p", "Processes that read, compile and run models see the files of their job alone.", class_="faint small"
+    )
+    said = (
+        said if isolates else tag("p", "Models are read, compiled and run as the service's own user.", class_="small")
+    )
+    return tag("section", tag("h2", "Isolation") + table("Layers of isolation", _LAYERS, rows) + said, class_="card")
 
 
 def _standing(standing: Standing, busy: float, tally: EventTally | None, now: float) -> list[str]:

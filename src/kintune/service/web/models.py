@@ -7,6 +7,7 @@ again: its digest names it.
 from __future__ import annotations
 
 import asyncio
+import os
 import pathlib
 import signal
 import sys
@@ -26,6 +27,7 @@ from kintune.service.web.authentication import ApplicationOf, Reader, Submitter,
 from kintune.service.web.middleware import declared_length
 from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
 from kintune.service.web.uploads import DigestInPath, receive_upload, stored_upload
+from kintune.wire.confinement import Confinement, start_of
 
 __all__ = ["InspectionFailed", "inspect_upload", "receive", "reuse", "router"]
 _LOOK_S = 120.0
@@ -166,7 +168,7 @@ def _end_of_life(application: ApplicationState, findings: Findings, now: float) 
 async def _findings(application: ApplicationState, visitor: Visitor, file: Digest) -> Findings:
     """Inspects a file; where that fails, what was found of the same bytes before holds if it was good."""
     try:
-        return await inspect_upload(application.blobs.path(file))
+        return await inspect_upload(application.blobs.path(file), isolates=application.settings.isolates)
     except InspectionFailed as error:
         earlier = application.models.of_file(visitor.user, file)
         if earlier is None or earlier.kind != MODEL or earlier.findings is None or earlier.findings.problem:
@@ -178,16 +180,18 @@ class InspectionFailed(KintuneError):
     """An inspection took too long, needed too much memory, or crashed: on a busy host a good model's may."""
 
 
-async def inspect_upload(path: pathlib.Path) -> Findings:
-    """Returns the findings of an inspection.
+async def inspect_upload(path: pathlib.Path, *, isolates: bool = False) -> Findings:
+    """Returns the findings of an inspection; with `isolates`, its process sees nothing but the file.
 
     Raises:
         InspectionFailed: it ended without any.
     """
+    command = [sys.executable, "-m", "kintune.service.upload_inspection", str(path)]
     async with _AT_ONCE:
+        start = start_of(Confinement(read=(str(path),), processes=64) if isolates else None, command, os.environ)
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "kintune.service.upload_inspection", str(path),
+                *start.argv, env=start.environment,
                 stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
@@ -201,9 +205,11 @@ async def inspect_upload(path: pathlib.Path) -> Findings:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+            start.clean()
     if output is None:
         return Findings(problem="the findings of its inspection are too long: it has too many inputs, outputs or names")
-    if process.returncode == -signal.SIGXCPU:
+    assert process.returncode is not None
+    if start.end_code(process.returncode) == -signal.SIGXCPU:
         raise InspectionFailed("its inspection takes more time than is allowed")
     try:
         return msgspec.json.decode(output, type=Findings)

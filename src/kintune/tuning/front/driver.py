@@ -23,13 +23,14 @@ from kintune.records import Store
 from kintune.scheduler.events import Decision, Event, RecordedStep, ScheduleHeader, encode_line
 from kintune.scheduler.policies import POLICIES, policy
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
+from kintune.tuning.front.check_worker import checked_apart
 from kintune.tuning.front.input_check import check_inputs
 from kintune.tuning.front.journal import TuningJournal
 from kintune.tuning.front.placement import Placement, choose_placement, holding, off_devices
-from kintune.tuning.front.publishing import discard
 from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.front.tuning_run import TuningRun
 from kintune.tuning.job.outcomes import REPEATED
+from kintune.wire.confinement import Confinement, require_isolation
 from kintune.workers.engine.job_run import JobEnd, JobLaunch
 from kintune.workers.engine.local import LocalEngine, Observe
 
@@ -84,7 +85,7 @@ def tune_all(
     first = requests[0]
     placement = choose_placement(first.device, first.threads)
     show = on_progress or _ignore
-    _check_inputs(requests, show)
+    requests = _check_inputs(requests, show)
     with Store.open(first.records) as store:
         if store.notice:
             _tell_all(show, requests, store.notice)
@@ -120,6 +121,7 @@ class _Driver:
         self._scheduling = scheduling
         self._show = show
         self._failed = failed
+        self._isolation = _isolation(runs)
 
     def run(self) -> list[Ending]:
         runs, placement = list(self._runs.values()), self._placement
@@ -148,7 +150,7 @@ class _Driver:
                 raise
             finally:
                 for tuning_run in runs:
-                    discard(tuning_run.request.output)
+                    tuning_run.discard()
 
     def _recording(self) -> ScheduleLog:
         scheduling = self._scheduling
@@ -158,10 +160,13 @@ class _Driver:
     def _engine(self, journal: TuningJournal, log: Path, observe: Observe) -> LocalEngine:
         chosen = policy(self._scheduling.policy)
         target = next(iter(self._runs.values())).request.target
+        commands = self._placement.commands(target)
+        if self._isolation is not None:
+            commands = {kind: each.confined_to(self._isolation.reading_only()) for kind, each in commands.items()}
         return LocalEngine(
             Scheduler(chosen, RetryLimits(bundling=self._scheduling.bundling)),
             journal,
-            self._placement.commands(target),
+            commands,
             self._placement.resources(),
             log=log,
             observe=observe,
@@ -174,6 +179,8 @@ class _Driver:
         spec = tuning_run.open(about, cores=cores, pipelined=scheduling.pipelined)
         journal.enter(spec, about.compiler, use_known=not tuning_run.request.fresh)
         command = self._placement.on_host(scheduling.job_module)
+        if self._isolation is not None:
+            command = command.confined_to(tuning_run.confinement)
         encoded, priority = msgspec.msgpack.encode(spec), tuning_run.request.priority
         return JobLaunch(tuning_run.run_id, command, encoded, priority, repeats=REPEATED)
 
@@ -188,6 +195,21 @@ class _Driver:
 
     def _progressed(self, job: str, payload: bytes) -> None:
         self._show(self._numbers[job], msgspec.msgpack.decode(payload, type=ProgressReport))
+
+
+def _isolation(runs: Sequence[TuningRun]) -> Confinement | None:
+    """What the workers of all isolated runs may do together; None where no run is isolated.
+
+    Raises:
+        OrderError: this machine lacks what it takes.
+    """
+    isolated = [tuning_run.confinement for tuning_run in runs if tuning_run.request.isolate]
+    if not isolated:
+        return None
+    require_isolation()
+    return Confinement(
+        tuple(path for each in isolated for path in each.read), tuple(path for each in isolated for path in each.write)
+    )
 
 
 def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
@@ -212,24 +234,30 @@ def _check(requests: Sequence[TuneRequest], scheduling: Scheduling) -> None:
         outputs[request.output] = request.model.name
 
 
-def _check_inputs(requests: Sequence[TuneRequest], show: OnProgress, *, exported: bool = False) -> None:
-    """Check the models and inputs of requests; `exported` is as in `check_inputs`.
+def _check_inputs(requests: Sequence[TuneRequest], show: OnProgress, *, exported: bool = False) -> list[TuneRequest]:
+    """Check the models and inputs of requests; `exported` is as in `check_inputs`.  Returns the requests.
 
-    Of several requests, those that are wrong are named, and fail when the others run.
+    Isolated ones have in addition what is known of them by now (`checked_apart`).  Of several requests, those that are
+    wrong are named, and fail when the others run.
 
     Raises:
         InputError: all are wrong; the error is that of the first.
     """
     wrong: list[KintuneError] = []
+    checked = list(requests)
     for number, request in enumerate(requests):
         try:
-            check_inputs(request, exported=exported)
+            if request.isolate:
+                checked[number] = checked_apart(request, exported=exported)
+            else:
+                check_inputs(request, exported=exported)
         except KintuneError as error:
             wrong.append(error)
             if len(requests) > 1:
                 show(number, _before_stages(request, f"will fail: {error}"))
     if len(wrong) == len(requests):
         raise wrong[0]
+    return checked
 
 
 def _score_originals(runs: Sequence[TuningRun], show: OnProgress) -> None:

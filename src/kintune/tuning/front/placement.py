@@ -126,6 +126,7 @@ class Placement(msgspec.Struct, frozen=True):
                 *arguments,
                 *number,
                 pinned=not self.shared,
+                outside=bool(self.gpus),
             )
             for name, cores, number in zip(self.names, self.devices, numbers, strict=True)
         }
@@ -133,7 +134,7 @@ class Placement(msgspec.Struct, frozen=True):
 
     def on_host(self, module: str, *arguments: str, memory_mb: int | None = None) -> Command:
         """Return the command that starts a process on the host."""
-        return _python(self.host, 1, memory_mb, module, *arguments, pinned=not self.shared)
+        return _python(self.host, 1, memory_mb, module, *arguments, pinned=not self.shared, outside=bool(self.gpus))
 
 
 def choose_placement(device: str, threads: int | None) -> Placement:
@@ -257,12 +258,19 @@ def _text(cores: Iterable[int]) -> str:
 
 
 def _python(
-    cores: tuple[int, ...], threads: int, memory_mb: int | None, module: str, *arguments: str, pinned: bool
+    cores: tuple[int, ...],
+    threads: int,
+    memory_mb: int | None,
+    module: str,
+    *arguments: str,
+    pinned: bool,
+    outside: bool,
 ) -> Command:
     return Command(
         (sys.executable, "-m", module, *arguments),
         {"TVM_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)},
         ResourceLimits(address_space_mb=memory_mb, cores=cores if pinned else ()),
+        outside=outside,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import FULL_PRECISION, digest_of
-from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig
+from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig, named_files
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
@@ -21,8 +21,9 @@ from kintune.files import check_writable, readable_files, sha256_of
 from kintune.hardware.gpu_target import GPU
 from kintune.hardware.software import TVM_VERSION
 from kintune.models.constants import describe_constants
-from kintune.models.ref import EXPORTED, ONNX
+from kintune.models.ref import EXPORTED, ONNX, ZOO
 from kintune.search.family import check_algorithm
+from kintune.wire.confinement import require_isolation
 
 __all__ = [
     "TuneRequest",
@@ -31,6 +32,7 @@ __all__ = [
     "refuse_several_shapes",
     "request_of",
     "run_key",
+    "weights_beside",
 ]
 
 
@@ -43,7 +45,9 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     and which serve for the proof where there are no others.  `log` is the file for details (None: one in the user's log
     directory).  `fresh` ignores unfinished runs and what is known.  Of several models that are tuned at once, one of
     `priority` 2 gets twice as much of scarce resources as one of priority 1.  `digests` are the SHA-256 digests of
-    files that are named here, by path, as far as they are known.
+    files that are named here, by path, as far as they are known.  With `isolate`, whatever reads the model, compiles it
+    or runs what was compiled is confined (`kintune.wire.confinement`).  The model's weights lie `beside` it in these
+    files, with the digest `external` ("": there are none); None where that is not known yet.
     """
 
     model: ModelRef
@@ -59,6 +63,14 @@ class TuneRequest(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None
     priority: float = 1.0
     digests: Mapping[str, str] = {}
+    isolate: bool = False
+    beside: tuple[str, ...] | None = None
+    external: str | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The paths of the files that are read for it, as far as they are known."""
+        return named_files(self.model, self.beside or (), self.inputs or self.calibration, self.calibration)
 
 
 def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> TuneRequest:
@@ -76,6 +88,8 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
     if config.other_shapes == "onnxruntime":
         _check_other_shapes(model, config)
     _check_precision(config, model)
+    if config.isolate:
+        _check_isolation(config, model)
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
     calibration = () if config.calibrate is None else readable_files(config.calibrate, ".npz", "the calibration files")
     return TuneRequest(
@@ -91,7 +105,22 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         calibration=tuple(map(str, calibration)),
         log=None if config.log is None else str(check_writable(config.log, "the log", stream=True)),
         priority=config.priority,
+        isolate=config.isolate,
     )
+
+
+def _check_isolation(config: TuneConfig, model: ModelRef) -> None:
+    """Check that the processes of a run can be confined.
+
+    Raises:
+        InputError: they cannot, for this model or device.
+        OrderError: this machine lacks what it takes.
+    """
+    if _is_for_gpu(config):
+        raise InputError("isolate is for CPUs, since a GPU's driver needs files of the system; leave it out")
+    if model.kind == ZOO:
+        raise InputError(f"isolate is for models in files; zoo:{model.source} is Kintune's own, so leave it out")
+    require_isolation()
 
 
 def refuse_several_shapes(model: ModelRef, device: str) -> None:
@@ -257,7 +286,7 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     protocol = (MeasurementProtocol(threads=threads).version, OPERANDS)
     device = (request.target, threads, cpu, TVM_VERSION, ELEMENTARY, protocol, FEATURES, __version__)
     mine: tuple[object, ...] = (owner,) if owner else ()
-    if weights := _weights_beside(model):
+    if weights := weights_beside(model) if request.external is None else request.external:
         mine = (*mine, "weights", weights)
     if model.constants:
         mine = (*mine, "constants", describe_constants(model.constants))
@@ -271,8 +300,8 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
     return digest_of(msgspec.msgpack.encode((parts, device, request.options, *mine)))
 
 
-def _weights_beside(model: ModelRef) -> str:
-    """The digest of weights in other files; empty where there are none, or where the job is going to refuse them."""
+def weights_beside(model: ModelRef) -> str:
+    """Return the digest of weights in other files; empty where there are none, or where the job will refuse them."""
     from kintune.models.digest import external_digest  # these import numpy
 
     if model.kind != ONNX or not model.own:  # others' models may not name files

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -23,10 +25,11 @@ from kintune.hardware.gpu_target import is_gpu
 from kintune.records import Run, RunState, Store
 from kintune.tuning.front.failure import failure_report
 from kintune.tuning.front.placement import MeasurementSite
-from kintune.tuning.front.publishing import publish, report_of
+from kintune.tuning.front.publishing import discard, publish, report_of
 from kintune.tuning.front.request import TuneRequest, refuse_several_shapes, run_key
 from kintune.tuning.front.run_lock import RunLock
 from kintune.tuning.narrow import avoided_extensions, known_speeds
+from kintune.wire.confinement import Confinement
 from kintune.workers.engine.job_run import JobEnd, JobEnding
 
 __all__ = ["TuningRun"]
@@ -59,6 +62,24 @@ class TuningRun:
         )
         self._details = details
         self._run: Run | None = None
+        output = Path(request.output)
+        self._working = output
+        if request.isolate:
+            self._working = output.with_name(f".{output.name}.isolated") / output.name
+            self._make_folder()
+
+    @property
+    def confinement(self) -> Confinement:
+        """What the process of an isolated run may do: read the files of the run, write where its result is made."""
+        metric = self.request.options.metric
+        own = () if metric is None else (metric.folder,)
+        return Confinement(read=(*self.request.files, *own), write=(str(self._working.parent),))
+
+    def discard(self) -> None:
+        """Remove the files that were made beside the result."""
+        discard(str(self._working))
+        if self.request.isolate:
+            shutil.rmtree(self._working.parent, ignore_errors=True)
 
     def score_original(self, log: Path, notify: Callable[[str], None]) -> None:
         """Compute the user's score of the original model, unless there is none, or the run that is resumed has it.
@@ -114,7 +135,8 @@ class TuningRun:
             raise JobFailed(f"{self.request.model.name} was never started")
         try:
             summary = self._summary(end)
-            skipped = publish(self._spec.output, summary)
+            self._check_places(summary)
+            skipped = publish(self.request.output, summary)
         except StorageError:  # the run is not over: the same command goes on with it
             raise
         except KintuneError:
@@ -126,7 +148,7 @@ class TuningRun:
             summary,
             end.timings,
             skipped=skipped,
-            output=self._spec.output,
+            output=self.request.output,
             log=str(self.log),
             resumed=self._unfinished is not None,
         )
@@ -153,6 +175,33 @@ class TuningRun:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _make_folder(self) -> None:
+        """Make the folder in which the processes of an isolated run write.
+
+        Raises:
+            StorageError: it cannot be made.
+        """
+        try:
+            self._working.parent.mkdir(exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"{self._working.parent}: cannot be made ({error.strerror})") from error
+
+    def _check_places(self, summary: Summary) -> None:
+        """Check that an isolated run has named no files as its result's but its own: they are opened outside.
+
+        Raises:
+            JobFailed: it has.
+        """
+        packaged = summary.packaged
+        if packaged is None or not self.request.isolate:
+            return
+        constants = (constant.path for constant in packaged.constants.values())
+        named = (packaged.tuned, packaged.untuned, packaged.onnx, packaged.exported, packaged.quantised, *constants)
+        for path in filter(None, named):
+            made = os.path.dirname(path) == str(self._working.parent) and not os.path.islink(path)
+            if not made and path not in self.confinement.read:
+                raise JobFailed(f"its process named {path!r} as a file of its result, which is none of its own")
 
     def _find_unfinished(self) -> Run | None:
         """Return the run to resume, if any, locked; with `fresh`, unfinished runs are abandoned.
@@ -182,7 +231,7 @@ class TuningRun:
             device_type=about.device_type,
             protocol=about.protocol,
             options=request.options,
-            output=request.output,
+            output=str(self._working),
             input_files=request.inputs or request.calibration,
             calibration_files=request.calibration,
             cores=cores,

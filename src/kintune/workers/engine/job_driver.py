@@ -32,7 +32,7 @@ from kintune.wire.worker_loop import one_line
 from kintune.workers.engine.engine_context import EngineContext
 from kintune.workers.engine.job_process import JobProcess
 from kintune.workers.engine.job_run import JobEnd, JobEnding, JobLaunch, JobRun, StageRun
-from kintune.workers.engine.process import Anywhere
+from kintune.workers.engine.process import Anywhere, Command
 from kintune.workers.engine.recorder import Recorder
 from kintune.workers.engine.remote_nodes import JobPlacement
 from kintune.workers.engine.work_limits import CheckClock, memory_refusal
@@ -61,6 +61,8 @@ class JobDriver:
     def begin(self) -> None:
         """Make the job known to the scheduler and start its process; a job whose past cannot be read has failed."""
         now, launch = self._context.clock(), self.job.launch
+        if launch.confinement is not None:
+            self._context.pool.confine(launch.job, launch.confinement)
         deadline = None if launch.deadline_s is None else now + launch.deadline_s
         self._context.tell(JobAdded(now, launch.job, launch.priority, deadline, launch.home))
         try:
@@ -285,9 +287,12 @@ class JobDriver:
     def _slot(self, run: StageRun) -> Slot:
         """The device's worker, or any worker of the host that the stage was placed on."""
         kind, placement = run.work.worker, run.placement
+        pool = self._context.pool
         if placement.device is not None:
-            return Slot.on_device(kind, placement.device)
-        return Slot(kind, placement.host if self._context.pool.has_own(kind, placement.host) else None)
+            slot = Slot.on_device(kind, placement.device)
+        else:
+            slot = Slot(kind, placement.host if pool.has_own(kind, placement.host) else None)
+        return pool.owned(slot, self.job.id)
 
     def _item_ended(self, run: StageRun, index: int, end: ItemEnd) -> None:
         run.under_way -= 1
@@ -362,6 +367,8 @@ class JobDriver:
                 return
             command, self._node = placement.command, placement.command.node
             command = msgspec.structs.replace(command, collect=launch.output)
+        elif isinstance(command, Command) and launch.confinement is not None:
+            command = command.confined_to(launch.confinement)
         self._process = JobProcess(
             launch.job, command, self, context.reactor, context.launcher, context.settings, context.clock, launch.files
         )
@@ -412,6 +419,7 @@ class JobDriver:
         job.end = JobEnd(ending, finished, cause, story, job.stopwatch.read(now), stale)
         self._watch_the_check()
         self._context.tell(JobEnded(now, job.id))
+        self._context.pool.release(job.id)
         if process is None:
             self.left()
         else:

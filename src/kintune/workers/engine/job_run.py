@@ -12,6 +12,7 @@ import msgspec
 from kintune.core.messages import Begin, Committed, Finished, Item, ItemStatus, Work
 from kintune.core.stage import Stage
 from kintune.scheduler.resources import Placement
+from kintune.wire.confinement import Confinement
 from kintune.wire.job_loop import JOB_WORKER
 from kintune.workers.engine.process import AnyCommand, Anywhere
 from kintune.workers.engine.timings import StageClock, Timings
@@ -28,7 +29,9 @@ class JobLaunch(msgspec.Struct, frozen=True):
     `files` of the front that its specification names are copied there, and files that it makes are copied back if their
     paths begin with `output`.  `deadline_s` is when it should be over, in seconds from its launch; policies may take it
     into account.  `home` is the host on which its process lives, where there are others.  `repeats` lists the kinds of
-    its own stages that a process does again when it is opened with their results.  `limits` bound its work.
+    its own stages that a process does again when it is opened with their results.  `limits` bound its work.  With a
+    `confinement`, its process on this machine can do no more than that says, and the workers here that do its items are
+    its own, and write nothing but temporary files.
     """
 
     job: str
@@ -41,6 +44,7 @@ class JobLaunch(msgspec.Struct, frozen=True):
     output: str = ""
     repeats: tuple[str, ...] = ()
     limits: WorkLimits = WorkLimits()
+    confinement: Confinement | None = None
 
 
 class JobEnding(str, Enum):

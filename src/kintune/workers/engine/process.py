@@ -20,12 +20,16 @@ from kintune.core.messages import FromJob, FromWorker
 from kintune.errors import EngineError
 from kintune.wire.channel import Channel
 from kintune.wire.child import FD_OPTION, ResourceLimits, describe_end
+from kintune.wire.confinement import Confinement, start_of
 from kintune.workers.engine.process_log import ProcessLog, Tail
 
 __all__ = ["AnyCommand", "Anywhere", "Child", "ChildProcess", "Command", "FrontEnd", "RemoteCommand"]
 
 
 FrontEnd: TypeAlias = Channel[FromWorker] | Channel[FromJob]
+
+URGENT_OPTION = "--urgent"
+"""The option of a device worker that has real-time priority while it times candidates."""
 
 _CHUNK = 1 << 16
 
@@ -64,18 +68,22 @@ class ChildProcess:
         self._tail = Tail(name, log)
         front, child = socket.socketpair()
         with child:
+            self._start = start_of(
+                command.confinement, [*command.argv, FD_OPTION, str(child.fileno())], command.full_environment()
+            )
             try:
                 self._popen = subprocess.Popen(
-                    [*command.argv, FD_OPTION, str(child.fileno())],
+                    self._start.argv,
                     pass_fds=(child.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    env=command.full_environment(),
+                    env=self._start.environment,
                 )
             except OSError as error:
                 front.close()
+                self._start.clean()
                 raise EngineError(f"{name}: cannot start {command.argv[0]!r}: {error.strerror}") from error
         assert self._popen.stdout is not None
         self._output = self._popen.stdout
@@ -128,7 +136,7 @@ class ChildProcess:
             os.killpg(self.pid, signal.SIGKILL)
         try:
             code = self._popen.wait(_END_S)
-            how = how or describe_end(code)
+            how = how or describe_end(self._start.end_code(code))
         except subprocess.TimeoutExpired:
             how = f"{how or 'killed'}, and has not ended"
         if not self._output.closed:
@@ -136,6 +144,7 @@ class ChildProcess:
             self._tail.finish()
             self._output.close()
         self.channel.close()
+        self._start.clean()
         self._log.write(self.name, how)
         return how
 
@@ -177,12 +186,23 @@ class Child(Protocol):
 class Command(msgspec.Struct, frozen=True):
     """A program that talks to the front: the engine appends `--fd N` to `argv`.
 
-    `environment` is laid over that of the front.  The process applies `limits` to itself before anything else.
+    `environment` is laid over that of the front.  The process applies `limits` to itself before anything else.  With a
+    `confinement`, which is for our own programs, it can do no more than that says.
     """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = {}
     limits: ResourceLimits = ResourceLimits()
+    confinement: Confinement | None = None
+    outside: bool = False  # it cannot be confined, since it needs files of a driver
+
+    def confined_to(self, confinement: Confinement) -> Command:
+        """Return the same command in this confinement; one that must stay outside is returned as it is."""
+        if self.outside:
+            return self
+        return msgspec.structs.replace(
+            self, confinement=msgspec.structs.replace(confinement, realtime=URGENT_OPTION in self.argv)
+        )
 
     def full_environment(self) -> dict[str, str]:
         """The whole environment of the process."""

@@ -10,8 +10,9 @@ import msgspec
 from kintune.core.messages import FromJob, Hello, ItemDone, ItemFailed, ItemStatus, Shutdown
 from kintune.errors import EngineError, InputError, WireError
 from kintune.wire.channel import tidy
+from kintune.wire.confinement import Confinement
 from kintune.workers.engine.launcher import Launcher
-from kintune.workers.engine.process import AnyCommand, RemoteCommand
+from kintune.workers.engine.process import AnyCommand, Command, RemoteCommand
 from kintune.workers.engine.process_log import ProcessLog
 from kintune.workers.engine.reactor import Reactor
 from kintune.workers.engine.settings import EngineSettings
@@ -23,12 +24,14 @@ __all__ = ["Slot", "WorkerPool"]
 class Slot(NamedTuple):
     """A set of interchangeable workers: those of a kind, at a place (a device, or a host that is not this one).
 
-    A device has one worker, unless it may be crowded.
+    A device has one worker at work, unless it may be crowded.  Workers with an `owner` do items of that job alone, and
+    see its files alone.
     """
 
     kind: str
     place: str | None = None
     single: bool = False
+    owner: str = ""
 
     @classmethod
     def on_device(cls, kind: str, device: str | None) -> Slot:
@@ -85,7 +88,30 @@ class WorkerPool:
         self._workers: dict[Slot, list[_Worker]] = {}
         self._failures: dict[Slot, int] = {}  # to start, in a row
         self._started = 0
+        self._confinements: dict[str, Confinement] = {}
         self.stale_answers = 0
+
+    def confine(self, job: str, confinement: Confinement) -> None:
+        """Give a job workers of its own on this machine, which can do no more than the confinement says."""
+        self._confinements[job] = confinement
+
+    def release(self, job: str) -> None:
+        """End the workers that a job has for itself; it is over."""
+        if self._confinements.pop(job, None) is None:
+            return
+        for slot in [slot for slot in self._workers if slot.owner == job]:
+            for worker in list(self._workers[slot]):
+                self._remove(worker)
+                worker.connection.withdraw()
+                worker.connection.child.kill("ended: its job is over")
+            del self._workers[slot]
+            self._failures.pop(slot, None)
+
+    def owned(self, slot: Slot, job: str) -> Slot:
+        """Returns the slot of the job's own workers of this kind, if it has such; else the slot of all jobs."""
+        command = self._command(slot)
+        alone = job in self._confinements and isinstance(command, Command) and not command.outside
+        return slot._replace(owner=job) if alone else slot
 
     def learn(self, commands: Mapping[str, AnyCommand]) -> None:
         """Add commands that start workers."""
@@ -112,13 +138,22 @@ class WorkerPool:
             EngineError: no worker can be started.
         """
         workers = self._workers.setdefault(slot, [])
+        if slot.single and not self._crowded and self._is_busy(slot):
+            return False
         idle = next((worker for worker in workers if worker.connection.work_item is None), None)
         if idle is None:
-            if slot.single and workers and not self._crowded:
-                return False
             idle = self._start(slot)
         idle.do(work_item)
         return True
+
+    def _is_busy(self, slot: Slot) -> bool:
+        """Whether a worker of the slot's kind is at work at its place, for whichever job."""
+        return any(
+            worker.connection.work_item is not None
+            for other, workers in self._workers.items()
+            if other[:2] == slot[:2]
+            for worker in workers
+        )
 
     def about(self, slot: Slot) -> Hello | None:
         """What a worker of `slot` has said of itself; None, and one is started, until it has.
@@ -146,10 +181,12 @@ class WorkerPool:
                     self._reactor.send(worker.connection.child, Shutdown())
 
     def _start(self, slot: Slot) -> _Worker:
-        kind, place, _ = slot
+        kind, place, _, owner = slot
         command = self._command(slot)
         if command is None:
             raise EngineError(f"no command is known that starts a {kind!r} worker")
+        if owner and isinstance(command, Command):
+            command = command.confined_to(self._confinements[owner].reading_only())
         self._started += 1
         name = f"{kind}@{place}" if slot.single else f"{kind}{f'@{place}' if place else ''}.{self._started}"
         child = self._launcher.start(name, command, "worker")
