@@ -90,6 +90,7 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
         stack.callback(shared.unlink)
         yield Targets(**names, shared=shared, socket=folder / "socket", port=server.getsockname()[1])
     assert all(path.read_text() == "secret" for path in names.values())
+    assert {path.name for path in folder.iterdir()} == {"socket", *names}
 
 
 @pytest.fixture(scope="module", params=["all layers", "without namespaces"])

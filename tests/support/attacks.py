@@ -110,7 +110,7 @@ ATTACKS = (
     Attack("reads it by another way", _open('"/proc/self/root" OTHER')),
     Attack("lists the home of root", 'return answer(opendir("/root") ? 0 : -1);'),
     Attack("writes into the blob store", _open("STORE", "O_WRONLY")),
-    Attack("adds to the blob store", _open('STORE ".new"', "O_WRONLY | O_CREAT")),
+    Attack("adds to the blob store", _open('STORE ".new"', "O_WRONLY | O_CREAT"), End.ALONE),
     Attack("writes to the records", _open("RECORDS", "O_RDWR")),
     Attack("cuts its model", "return answer(truncate(MODEL, 0));"),
     Attack("deletes its model", "return answer(unlink(MODEL));"),
@@ -147,22 +147,22 @@ ATTACKS = (
     Attack(
         "forks without end",
         """
-        static pid_t born[4000]; int count = 0, why = 0;
-        while (count < 4000 && (born[count] = fork()) > 0) count++;
+        static pid_t born[4000]; int made = 0, why = 0;
+        while (made < 4000 && (born[made] = fork()) > 0) made++;
         why = errno;
-        if (count < 4000 && born[count] == 0) { pause(); _exit(0); }
-        for (int i = 0; i < count; i++) { kill(born[i], SIGKILL); waitpid(born[i], 0, 0); }
-        errno = why; return answer(count < 4000 ? -1 : count);
+        if (made < 4000 && born[made] == 0) { pause(); _exit(0); }
+        for (int i = 0; i < made; i++) { kill(born[i], SIGKILL); waitpid(born[i], 0, 0); }
+        errno = why; return answer(made < 4000 ? -1 : made);
         """,
     ),
     Attack(
         "starts threads without end",
         """
-        static pthread_t born[4000]; pthread_attr_t small; int count = 0, failed = 0;
+        static pthread_t born[4000]; pthread_attr_t small; int made = 0, failed = 0;
         pthread_attr_init(&small); pthread_attr_setstacksize(&small, 16384);
-        while (count < 4000 && !(failed = pthread_create(&born[count], &small, wait_for_ever, 0))) count++;
-        for (int i = 0; i < count; i++) { pthread_cancel(born[i]); pthread_join(born[i], 0); }
-        errno = failed; return answer(failed ? -1 : count);
+        while (made < 4000 && !(failed = pthread_create(&born[made], &small, wait_for_ever, 0))) made++;
+        for (int i = 0; i < made; i++) { pthread_cancel(born[i]); pthread_join(born[i], 0); }
+        errno = failed; return answer(failed ? -1 : made);
         """,
     ),
     Attack(
@@ -190,7 +190,17 @@ ATTACKS = (
         needs="namespaces",
     ),
     Attack("kills its parent", "kill(getppid(), SIGKILL); usleep(200000); return answer(-1);", End.ALONE),
-    Attack("looks for processes to kill", "return answer(kill(-1, 0));"),
+    Attack(
+        "looks for processes to kill",
+        """
+        char own[99];
+        for (int other = 1; other < 65536; other++) {
+          snprintf(own, 99, "/proc/self/task/%d", other);
+          if (kill(other, 0) == 0 && access(own, F_OK)) return answer(other);
+        }
+        errno = EPERM; return answer(-1);
+        """,
+    ),
     Attack(
         "maps huge memory",
         "void *had = mmap(0, 1L << 45, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);"

@@ -208,7 +208,7 @@ def test_a_confined_worker_does_its_work_and_nothing_else(worker: WorkerProcess,
         ("read", tmp_path / "others"),
         ("read", f"/proc/{os.getpid()}/environ"),
         ("write", tmp_path / "mine"),
-        ("write", tmp_path / "new"),
+        ("write", f"/var/tmp/kintune-new-{os.getpid()}"),
         ("write", "/etc/new"),
         ("socket", ""),
     ):

@@ -45,6 +45,7 @@ which layer stops a program.
 
 _TEMPORARY = "/tmp"  # of a process that has a file system of its own
 _PROBE_S = 20.0
+_PROCESSES_ALLOWED = max(1024, 32 * (os.cpu_count() or 1))
 _FIRST_USER, _USERS = 0x70000000, 0x0FFFFFFF  # beyond the users of systems, of containers and of directory services
 _NEEDED_OF_ROOT = {1: "DAC_OVERRIDE", 6: "SETGID", 7: "SETUID", 8: "SETPCAP"}
 _EXTRA = "pip install 'kintune[isolation]'"
@@ -90,7 +91,7 @@ class Confinement(msgspec.Struct, frozen=True):
     write: tuple[str, ...] = ()
     network: bool = False
     realtime: bool = False
-    processes: int = 1024
+    processes: int = _PROCESSES_ALLOWED
     file_mb: int = 16 * 1024
     temporary_mb: int = 0
 
@@ -173,11 +174,12 @@ def start_of(confinement: Confinement | None, argv: Sequence[str], environment: 
         ("/dev",) if "namespaces" in on else ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
         landlock="Landlock" in on,
         seccomp="system calls" in on,
-        free_mb=_free_mb(confinement.write or (tempfile.gettempdir(),)),
+        free_mb=_free_mb((*confinement.write, *filter(None, (folder,)))),
         user=_FIRST_USER + secrets.randbelow(_USERS) if "own user" in on and os.geteuid() == 0 else 0,
     )
     inside = [python, "-m", "kintune.wire.confined", *rest]
     variables = {name: value for name, value in environment.items() if _is_handed_on(name)}
+    variables = {"USER": "kintune", **variables}
     variables |= {
         "HOME": temporary, "TMPDIR": temporary, "PYTHONDONTWRITEBYTECODE": "1",
         CONFINEMENT_VARIABLE: msgspec.json.encode(order).decode(),
@@ -228,7 +230,8 @@ def system_paths() -> tuple[str, ...]:
     imported = (path for path in sys.path if os.path.isabs(path) and (path != os.getcwd() or path in named))
     python = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)))
     found: list[str] = []
-    for path in (*_SYSTEM, *_SYSTEM_FILES, *python, *imported, str(Path(__file__).parents[2])):
+    libraries = filter(os.path.isabs, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+    for path in (*_SYSTEM, *_SYSTEM_FILES, *python, *imported, *libraries, str(Path(__file__).parents[2])):
         real = os.path.realpath(path)
         inside = any(Path(path).is_relative_to(each) and Path(real).is_relative_to(each) for each in found)
         if path != "/" and os.path.exists(path) and not inside:
@@ -365,8 +368,8 @@ def _programs() -> tuple[str, ...]:
 
 
 def _free_mb(folders: Iterable[str]) -> int:
-    """The MiB that are free where a process may write, of the disk that has least."""
-    return min(shutil.disk_usage(folder).free >> 20 for folder in folders)
+    """The MiB that are free where a process may write, of the disk that has least; very many if it may not."""
+    return min((shutil.disk_usage(folder).free >> 20 for folder in folders), default=1 << 40)
 
 
 def _is_handed_on(name: str) -> bool:

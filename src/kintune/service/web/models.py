@@ -188,7 +188,7 @@ async def inspect_upload(path: pathlib.Path, *, isolates: bool = False) -> Findi
     """
     command = [sys.executable, "-m", "kintune.service.upload_inspection", str(path)]
     async with _AT_ONCE:
-        start = start_of(Confinement(read=(str(path),), processes=64) if isolates else None, command, os.environ)
+        start = start_of(Confinement(read=(str(path),)) if isolates else None, command, os.environ)
         try:
             process = await asyncio.create_subprocess_exec(
                 *start.argv, env=start.environment,

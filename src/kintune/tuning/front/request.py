@@ -120,6 +120,8 @@ def _check_isolation(config: TuneConfig, model: ModelRef) -> None:
         raise InputError("isolate is for CPUs, since a GPU's driver needs files of the system; leave it out")
     if model.kind == ZOO:
         raise InputError(f"isolate is for models in files; zoo:{model.source} is Kintune's own, so leave it out")
+    if config.metric is not None:
+        raise InputError("isolate and metric do not go together: a metric is a program of yours that reads your data")
     require_isolation()
 
 

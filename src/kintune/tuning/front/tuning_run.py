@@ -71,9 +71,7 @@ class TuningRun:
     @property
     def confinement(self) -> Confinement:
         """What the process of an isolated run may do: read the files of the run, write where its result is made."""
-        metric = self.request.options.metric
-        own = () if metric is None else (metric.folder,)
-        return Confinement(read=(*self.request.files, *own), write=(str(self._working.parent),))
+        return Confinement(read=self.request.files, write=(str(self._working.parent),))
 
     def discard(self) -> None:
         """Remove the files that were made beside the result."""
