@@ -189,8 +189,6 @@ def command(
     _check_kept(settings)
     if isolation == "on":
         require_isolation()
-    elif isolation == "auto" and not is_confinable():
-        click.echo("kintune: models are not isolated here; `kintune doctor` says what it takes", err=True)
     JobHosts(settings, place)
     if grow_to and engine == "local":
         raise InputError(f"--grow-to {grow_to}: only a Ray cluster can grow; name one with --engine")
@@ -201,6 +199,8 @@ def command(
         _check_port(f"--host {host} --port {port}", host, port)
         _check_access(settings)
         click.echo(f"Kintune serves on {_url(host, port)}, data in {settings.data}; Ctrl-C ends it.", err=True)
+    if isolation == "auto" and not is_confinable():
+        click.echo("Models are not isolated here; 'kintune doctor' says what that takes.", err=True)
     parts = PARTS if part == "all" else (part,)
     Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True), parts).run()
 

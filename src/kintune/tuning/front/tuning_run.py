@@ -135,6 +135,8 @@ class TuningRun:
             summary = self._summary(end)
             self._check_places(summary)
             skipped = publish(self.request.output, summary)
+            if self.request.isolate:
+                os.chown(self.request.output, os.geteuid(), os.getegid())  # a user without a name has written it
         except StorageError:  # the run is not over: the same command goes on with it
             raise
         except KintuneError:
