@@ -61,11 +61,11 @@ format: setup ## format the code
 benchmarks-page: setup ## write docs/benchmarks.md from benchmarks/results
 	@$(BIN)/python tools/benchmarks_page.py
 
-dist: override EXTRA_PACKAGES += ziglang
+dist: override EXTRA_PACKAGES += ziglang cyclonedx-python-lib
 dist: setup ## build what a release consists of in dist/: wheels and sources of Kintune and its runtime
 	@PYTHON=$(BIN)/python tools/distributions dist
 
-release-check: override EXTRA_PACKAGES += ziglang
+release-check: override EXTRA_PACKAGES += ziglang cyclonedx-python-lib
 release-check: setup ## build, install in an empty environment, tune, serve, and upgrade databases of the version before
 	@$(BIN)/python tools/release_check.py $(PYTHONS:%=--python %)
 

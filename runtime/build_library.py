@@ -84,7 +84,9 @@ def _sources() -> list[Path]:
 def _compile(output: Path, flags: tuple[str, ...], sources: list[Path], compiler: list[str] | None) -> None:
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(f".{output.name}.{os.getpid()}")
-    command = [*(compiler or c_compiler()), *FLAGS, f"-I{INCLUDE}", *flags, "-o", str(temporary)]
+    # without the folder in what is compiled, the same sources give the same bytes anywhere
+    where = f"-ffile-prefix-map={ROOT}=."
+    command = [*(compiler or c_compiler()), *FLAGS, where, f"-I{INCLUDE}", *flags, "-o", str(temporary)]
     subprocess.run([*command, *map(str, sources), "-ldl"], check=True)
     os.replace(temporary, output)  # a process that has loaded the old one keeps it
 

@@ -30,6 +30,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -159,6 +160,10 @@ class ReleaseCheck:
             raise Failed(f"the second time other files are built: {', '.join(sorted(first.keys() ^ second.keys()))}")
         if differing := [name for name, digest in first.items() if second[name] != digest]:
             raise Failed(f"built again, these files differ: {', '.join(differing)}")
+        for wheel in self.dist.rglob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                if not any(".dist-info/sboms/" in name for name in archive.namelist()):
+                    raise Failed(f"{wheel.name} has no bill of materials")
         return f"{counted(len(first), 'file')}, each with the same SHA-256 digest"
 
     def _tree(self) -> list[str]:
