@@ -117,6 +117,7 @@ TOOLS: Mapping[str, Tool] = {
     "zsh": Tool("zsh", "apt-get install zsh", programs=(("zsh",),)),
     "fish": Tool("fish", "apt-get install fish", programs=(("fish",),)),
     "mkdocs-material": Tool("mkdocs-material", "make setup EXTRA_PACKAGES=mkdocs-material", packages=("material",)),
+    "cyclonedx": Tool("bills of materials", "make setup EXTRA_PACKAGES=cyclonedx-python-lib", packages=("cyclonedx",)),
     "openssl": Tool("OpenSSL's command", "apt-get install openssl", programs=(("openssl",),)),
     "container-engine": Tool("an engine for containers", "apt-get install podman", programs=(("podman", "docker"),)),
     "nginx": Tool("nginx", "apt-get install nginx openssl", programs=(("nginx",), ("openssl",))),
