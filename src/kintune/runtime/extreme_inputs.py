@@ -52,12 +52,17 @@ class ExtremeInputs(NamedTuple):
             return all(bool((values <= MOST_ORDINARY).all()) for values in numbers)
 
     @property
-    def may_overflow(self) -> bool:
-        """Whether the square of a number overflows its type: then the order of operations decides what does."""
+    def is_borderline(self) -> bool:
+        """Whether the order of operations may decide what overflows, or how denormal numbers are treated what is zero.
+
+        The former is so where the square of a number overflows its type.
+        """
         for array in self.arrays.values():
             if array.dtype.name in _LARGEST or array.dtype == np.float64:
                 numbers = np.abs(array.astype(np.float64))
-                if (numbers[np.isfinite(numbers)] > math.sqrt(_LARGEST.get(array.dtype.name, _LARGEST_DOUBLE))).any():
+                numbers = numbers[np.isfinite(numbers) & (numbers > 0)]
+                largest, denormal = _LARGEST.get(array.dtype.name, _LARGEST_DOUBLE), _denormal(array.dtype.name)
+                if ((numbers > math.sqrt(largest)) | (numbers <= denormal)).any():
                     return True
         return False
 
@@ -80,7 +85,7 @@ def extreme_inputs(
     given: Mapping[str, Array] | None = None,
     keep_integers: bool = False,
 ) -> list[ExtremeInputs]:
-    """The sets of extreme inputs of a model: at most seven, and none that equals the drawn or given inputs.
+    """The sets of extreme inputs of a model: at most eight, and none that equals the drawn or given inputs.
 
     The same for the same seed.  Where the user has `given` inputs, these take the place of drawn ones.  What must stay
     keeps those values: numbers with which the model compares an input, lengths, strings, and with `keep_integers` all
@@ -190,7 +195,11 @@ def _large(tensor: Tensor, drawn: Array) -> Array:
 
 def _denormals(tensor: Tensor, drawn: Array) -> Array:
     """Denormal numbers of both signs."""
-    return np.where(drawn.astype(np.float64) < 0, -1.0, 1.0) * _DENORMAL.get(tensor.dtype, _SINGLE_DENORMAL)
+    return np.where(drawn.astype(np.float64) < 0, -1.0, 1.0) * _denormal(tensor.dtype)
+
+
+def _denormal(dtype: str) -> float:
+    return _DENORMAL.get(dtype, _SINGLE_DENORMAL)
 
 
 def _repeated(_: Tensor, drawn: Array) -> Array:
@@ -213,9 +222,10 @@ _ROWS = (
         _large, _one(lambda _: 1, _all(0)), _in_turns(_first, _last), _in_turns(_least, _most), _large,
     ),
     _Row(
-        "denormal inputs with a single 1",
-        _one(lambda _: 1.0, _denormals), _as_drawn, _repeated, _one(lambda _: 1, _all(0)), _denormals,
+        "inputs with a single 1",
+        _one(lambda _: 1.0, _all(0.0)), _as_drawn, _repeated, _one(lambda _: 1, _all(0)), _as_drawn,
     ),
+    _Row("denormal inputs", _denormals, *(_as_drawn,) * 3, _denormals),
     _Row("inputs with one NaN", _one(lambda _: np.nan, _as_drawn), *(_as_drawn,) * 4),
     _Row("inputs with one infinity", _one(lambda _: np.inf, _as_drawn), *(_as_drawn,) * 4),
     _Row("inputs with one largest number", _one(_largest, _as_drawn), *(_as_drawn,) * 4),
