@@ -156,14 +156,13 @@ class _Trial:
     """Compiles and runs cases in this process."""
 
     def __init__(self, rules: bool, extremes: bool) -> None:
-        import tvm
-
         from kintune.runtime.target import resolve_target
+        from kintune_lab.fuzz.compiling import Compiler
 
         self._rules = rules
         self._extremes = extremes
         self._text = resolve_target("native", 1)
-        self._target = tvm.target.Target(json.loads(self._text))
+        self._compiler = Compiler()
 
     def try_case(self, case: Case, known: Known, place: Path) -> Verdict:
         """Import with all inputs open, and where that is refused with those fixed that decide shapes; then compare."""
@@ -205,7 +204,7 @@ class _Trial:
         except Exception as error:
             return INTERNAL, f"import: {_line(error)}"
         try:
-            executable = self._built(model)
+            executable = self._compiler.compile(model, rules=self._rules)
             taken = {tensor.name for tensor in executable.inputs}
             outputs = list(executable.run({name: value for name, value in feeds.items() if name in taken}).values())
         except KintuneError as error:
@@ -264,41 +263,6 @@ class _Trial:
         with open(drafted.packaged.tuned) as executable:
             taken = {tensor.name for tensor in executable.inputs}
             return list(executable.run({name: value for name, value in case.feeds.items() if name in taken}).values())
-
-    def _built(self, model: Any) -> Any:
-        from kintune.compiler.graph.executable import build_executable, describe_build
-        from kintune.compiler.graph.lower import lower
-
-        lowered = lower(model.module, self._target)
-        chosen = self._chosen(lowered) if self._rules else {}
-        description = describe_build(
-            model_name=model.name,
-            model_digest=model.digest,
-            target=self._text,
-            threads=1,
-            inputs=model.inputs,
-            outputs=model.outputs,
-            checks=model.checks,
-            chosen={},
-        )
-        return build_executable(lowered, chosen, self._target, description)
-
-    def _chosen(self, lowered: Any) -> dict[str, Any]:
-        """The rule's first program of each subgraph that has one."""
-        from kintune.compiler.space.sketches import generate_sketches
-        from kintune.compiler.space.tvm_space import TvmSpace
-        from kintune.search.processor import Processor
-
-        sketches = [s for w in lowered.workloads for s in generate_sketches(w.digest, w.module, self._target)]
-        by_digest = {sketch.digest: sketch for sketch in sketches}
-        modules = {workload.digest: workload.module for workload in lowered.workloads}
-        space = TvmSpace(modules, sketches, self._target, Processor(8, 16, 1), 1)
-        chosen = {}
-        for digest in modules:
-            drafts = [draft for draft in space.verify(space.rules(digest, 2)) if draft]
-            if drafts:
-                chosen[digest] = (by_digest[drafts[0].candidate.sketch], drafts[0].candidate)
-        return chosen
 
 
 def _difference(outputs: Sequence[NDArray[Any]], case: Case, known: Sequence[NDArray[Any]]) -> str:

@@ -1,0 +1,107 @@
+"""Draws nodes with graphs inside: If, Loop and Scan, whose bodies read tensors from outside as well."""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import GraphProto
+
+from kintune_lab.fuzz.drawing import Drawer, NoSuchValue
+from kintune_lab.fuzz.values import FLOATS, Array
+
+__all__ = ["draw_if", "draw_loop", "draw_scan"]
+
+_DEEPEST = 2
+_TYPES = ("float32", "float32", "float64", "int64", "int32", "bool")
+
+
+def _grow(body: Drawer) -> None:
+    if body.depth > _DEEPEST:
+        raise NoSuchValue
+    body.grow(body.integer(1, 3))
+
+
+def _computed(body: Drawer, dtype: str = "", shape: tuple[int, ...] | None = None) -> list[str]:
+    """The tensors that nodes of the body compute, of this type and shape if they are given."""
+    made = [name for node in body.nodes for name in node.output if name]
+    return [
+        name
+        for name in made
+        if isinstance(value := body.graph.values[name], np.ndarray)
+        and (not dtype or (value.dtype.name, value.shape) == (dtype, shape))
+    ]
+
+
+def _like(body: Drawer, value: Array, given: str) -> str:
+    """A tensor of the type and shape of `value`: what the body has computed, else a function of `given`."""
+    found = _computed(body, value.dtype.name, value.shape)
+    if found and body.chance(0.8):
+        return str(body.choice(found))
+    if value.dtype.name in FLOATS:
+        return body.node(body.choice(("Neg", "Sigmoid", "Identity", "Tanh")), [given], {})[0]
+    return body.node("Not" if value.dtype.kind == "b" else "Identity", [given], {})[0]
+
+
+def draw_if(d: Drawer, operator: str) -> None:
+    """Append an If whose branches have outputs of the same types and shapes; the condition may be computed."""
+    condition = d.tensor(("bool",), shape=())
+    then = d.body()
+    _grow(then)
+    outputs = _computed(then)
+    if not outputs:
+        raise NoSuchValue
+    wanted = [str(name) for name in d.rng.permutation(outputs)[: d.integer(1, 2)]]
+    other = d.body()
+    _grow(other)
+    others = []
+    for name in wanted:
+        value = d.array(name)
+        others.append(_like(other, value, d.tensor((value.dtype.name,), shape=value.shape)))
+    if len(set(others)) < len(others):
+        raise NoSuchValue
+    branches = {"then_branch": _branch(then, "then", wanted), "else_branch": _branch(other, "else", others)}
+    d.node(operator, [condition], branches, len(wanted))
+
+
+def _branch(body: Drawer, name: str, outputs: list[str]) -> GraphProto:
+    return body.graph_of(name, [], outputs)
+
+
+def draw_loop(d: Drawer, operator: str) -> None:
+    """Append a Loop of a few steps with one or two states, and perhaps a result for each step."""
+    states = [d.tensor(_TYPES, where=lambda v: v.size < 2000) for _ in range(d.integer(1, 2))]
+    body = d.body()
+    step = body.parameter(d.fresh("step"), np.array(0, np.int64))
+    going = body.parameter(d.fresh("going"), np.array(True))
+    carried = [body.parameter(d.fresh("state"), d.array(name)) for name in states]
+    _grow(body)
+    results = [_like(body, d.array(name), own) for name, own in zip(states, carried, strict=True)]
+    scanned = [str(name) for name in d.rng.permutation(_computed(body))[: d.integer(0, 1)]]
+    still = body.node("Identity", [going], {})[0]
+    if len({still, *results, *scanned}) < 1 + len(results) + len(scanned):
+        raise NoSuchValue
+    graph = body.graph_of("body", [step, going, *carried], [still, *results, *scanned])
+    trips = d.constant(d.integer(1, 4))
+    d.node(operator, [trips, d.constant(True, "bool"), *states], {"body": graph}, len(states) + len(scanned))
+
+
+def draw_scan(d: Drawer, operator: str) -> None:
+    """Append a Scan with one state and one or two tensors that are read slice by slice along the first axis."""
+    if d.opset < 9:
+        raise NoSuchValue
+    state = d.tensor(_TYPES, where=lambda v: v.size < 2000)
+    read = d.tensor(_TYPES, rank=(1, 2, 3), where=lambda v: 0 < v.shape[0] <= 8)
+    body = d.body()
+    own = body.parameter(d.fresh("state"), d.array(state))
+    part = body.parameter(d.fresh("part"), np.asarray(d.array(read)[0]))
+    _grow(body)
+    result = _like(body, d.array(state), own)
+    scanned = str(body.choice(_computed(body)))
+    if scanned == result:
+        raise NoSuchValue
+    graph = body.graph_of("body", [own, part], [result, scanned])
+    attributes = {"body": graph, "num_scan_inputs": 1}
+    if d.chance(0.3):
+        attributes["scan_input_directions"] = [1]
+    if d.chance(0.3):
+        attributes["scan_output_directions"] = [1]
+    d.node(operator, [state, read], attributes, 2)

@@ -1,0 +1,78 @@
+"""Sets of inputs of a drawn graph with the values of all its tensors, and the same with noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from kintune_lab.fuzz.evaluation import Evaluator, Refused, Value
+from kintune_lab.fuzz.graph import Case, DrawnGraph
+from kintune_lab.fuzz.known import expected_of, undefined
+from kintune_lab.fuzz.values import Array, draw_extreme, draw_ordinary
+
+__all__ = ["input_sets", "noisy_values"]
+
+Values = Mapping[str, Value]
+
+_NOISE = {"float16": 2.0**-10, "float32": 2.0**-22, "float64": 2.0**-51}
+_EXTREME = 0.35  # share of inputs that get extremes in a further set
+
+
+def input_sets(drawn: DrawnGraph, evaluator: Evaluator, seed: Sequence[int], wanted: int) -> Iterator[Values]:
+    """The values of all tensors with the first set of inputs, and with at most `wanted` - 1 others.
+
+    A set is left out where onnxruntime fails, a result is not defined, or its shape is another one.
+    """
+    yield drawn.values
+    rng = np.random.default_rng(seed)
+    for _ in range(wanted - 1):
+        values: dict[str, Value] = {}
+        for name, leaf in drawn.leaves.items():
+            first = drawn.values[name]
+            assert not isinstance(first, list)
+            draw = draw_extreme if rng.random() < _EXTREME else draw_ordinary
+            values[name] = first if leaf.constant else draw(rng, first.dtype.name, first.shape, leaf.role)
+        try:
+            for node in drawn.nodes:
+                if undefined(node, values):
+                    raise Refused("a result is not defined")
+                values |= expected_of(evaluator, node, values)[0]
+        except Refused:
+            continue
+        if all(np.shape(values[name]) == np.shape(drawn.values[name]) for node in drawn.nodes for name in node.output):
+            yield values
+
+
+def noisy_values(case: Case, evaluator: Evaluator, values: Values, seed: int) -> dict[str, Value] | None:
+    """The values of the tensors of a case with each floating-point number changed by about a unit in the last place.
+
+    Returns None where onnxruntime fails.
+    """
+    rng = np.random.default_rng(seed)
+    made = {name for node in case.nodes for name in node.output}
+    found = {name: _noisy(rng, value) for name, value in values.items() if name not in made}
+    try:
+        for node in case.nodes:
+            computed, _ = expected_of(evaluator, node, found)
+            found |= {name: _noisy(rng, value) for name, value in computed.items()}
+    except Refused:
+        return None
+    return found
+
+
+def _noisy(rng: np.random.Generator, value: Value) -> Value:
+    """The value with noise; integers, and floats that are integers, as they are."""
+    if isinstance(value, list):
+        return [_noise_in(rng, each) for each in value]
+    return _noise_in(rng, np.asarray(value))
+
+
+def _noise_in(rng: np.random.Generator, array: Array) -> Array:
+    size = _NOISE.get(array.dtype.name)
+    if size is None:
+        return array
+    with np.errstate(all="ignore"):
+        moved = (array.astype(np.float64) * (1 + size * rng.choice((-1.0, 1.0), array.shape))).astype(array.dtype)
+        kept = (array == np.rint(array)) | ~np.isfinite(array)
+    return np.asarray(np.where(kept, array, moved))

@@ -1,0 +1,225 @@
+"""What is known of single operators: results that are not defined, and what the two references differ about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from onnx import NodeProto, helper
+
+from kintune_lab.fuzz.comparing import difference
+from kintune_lab.fuzz.evaluation import Evaluator, Value, attribute
+from kintune_lab.fuzz.values import Array
+
+__all__ = ["DIFFERENCES", "KnownDifference", "expected_of", "undefined"]
+
+_Operands = list[Any]
+_Outputs = dict[str, Value]
+
+
+class KnownDifference(NamedTuple):
+    """Where onnxruntime and ONNX's reference differ about operators, for versions `before` this one, and why.
+
+    What onnxruntime computes is expected, unless `expected` says otherwise.
+    """
+
+    operators: frozenset[str]
+    reason: str
+    applies: Callable[[NodeProto, _Operands], bool] = lambda node, operands: True
+    before: int = 1 << 30
+    expected: Callable[[Evaluator, NodeProto, Mapping[str, Value], _Outputs], _Outputs] | None = None
+
+
+def _has_nan(node: NodeProto, operands: _Operands) -> bool:
+    return any(isinstance(each, np.ndarray) and each.dtype.kind == "f" and np.isnan(each).any() for each in operands)
+
+
+def _has_special(node: NodeProto, operands: _Operands) -> bool:
+    return any(
+        isinstance(each, np.ndarray) and each.dtype.kind == "f" and not np.isfinite(each).all() for each in operands
+    )
+
+
+def _has_large(node: NodeProto, operands: _Operands) -> bool:
+    """Whether squares or exponentials of operands may be infinite, or operands are."""
+    return any(
+        isinstance(each, np.ndarray)
+        and each.dtype.kind == "f"
+        and not (np.abs(each.astype(np.float64)) < float(np.finfo(each.dtype).max) ** 0.3).all()
+        for each in operands
+    )
+
+
+def _by_reference(evaluator: Evaluator, node: NodeProto, values: Mapping[str, Value], computed: _Outputs) -> _Outputs:
+    return {**computed, **(evaluator.reference(node, values) or {})}
+
+
+def _of_window(evaluator: Evaluator, node: NodeProto, values: Mapping[str, Value], computed: _Outputs) -> _Outputs:
+    """The greatest elements of windows: NaN where one of them is, -inf where all are.
+
+    onnxruntime finds these places, as the greatest of marks.
+    """
+    name, data = node.output[0], np.asarray(values[node.input[0]])
+    found = np.asarray(computed[name])
+    for marks, special in (((data != -np.inf), -np.inf), (~np.isnan(data), np.nan)):
+        given = (
+            -1.0 * marks if np.isnan(special) else 1.0 * marks
+        )  # the greatest is 0 where one is NaN, or all are -inf
+        greatest = np.asarray(evaluator.run(node, {**values, node.input[0]: given.astype(data.dtype)})[name])
+        found = np.where(greatest == 0, special, found).astype(data.dtype)
+    return {**computed, name: found}
+
+
+DIFFERENCES: tuple[KnownDifference, ...] = (
+    KnownDifference(
+        frozenset({"ReduceMax", "ReduceMin"}),
+        "onnxruntime ignores most NaN, the reference does not: NaN is expected (docs/models.md)",
+        _has_special,
+        expected=_by_reference,
+    ),
+    KnownDifference(
+        frozenset({"MaxPool", "GlobalMaxPool"}),
+        "onnxruntime ignores most NaN, and has the least finite number for -inf: NaN and -inf are expected "
+        "(docs/models.md); the reference has other shapes",
+        _has_special,
+        expected=_of_window,
+    ),
+    KnownDifference(
+        frozenset({"ArgMax", "ArgMin", "Hardmax"}),
+        "the reference takes the first NaN, onnxruntime the first number unless NaN comes first (docs/models.md)",
+        _has_nan,
+    ),
+    KnownDifference(
+        frozenset({"Softmax", "LogSoftmax", "Hardmax"}),
+        "the reference computes one axis at all versions; before 13 it is all axes from `axis` on",
+        before=13,
+    ),
+    KnownDifference(
+        frozenset({"LSTM", "GRU", "RNN"}),
+        "the reference leaves out activations, directions, lengths of sequences and clipping",
+    ),
+    KnownDifference(
+        frozenset({"BatchNormalization"}),
+        "the reference updates the statistics before version 14 as in training",
+        before=14,
+    ),
+    KnownDifference(
+        frozenset({"MaxPool", "GlobalMaxPool"}), "the reference drops axes, and windows that begin in the padding"
+    ),
+    KnownDifference(frozenset({"LpNormalization"}), "the reference sums values without their absolute value for p=1"),
+    KnownDifference(
+        frozenset({"GridSample"}), "the reference clips the cubic's neighbours in other places at the border"
+    ),
+    KnownDifference(
+        frozenset({"SplitToSequence", "Loop", "Scan"}), "the reference has other shapes for results of one element"
+    ),
+    KnownDifference(
+        frozenset({"QuantizeLinear", "DynamicQuantizeLinear"}),
+        "numbers beyond the range of 32-bit integers saturate in onnxruntime and wrap in the reference",
+        _has_large,
+    ),
+    KnownDifference(
+        frozenset({"InstanceNormalization", "SoftmaxCrossEntropyLoss", "LRN", "ReduceL2", "Clip", "ScatterElements"}),
+        "the order of operations decides whether an intermediate result is infinite, or NaN is compared",
+        _has_large,
+    ),
+)
+"""What the references are known to differ about, the first that applies."""
+
+
+def expected_of(
+    evaluator: Evaluator, node: NodeProto, values: Mapping[str, Value], *, both: bool = False
+) -> tuple[_Outputs, list[str]]:
+    """The outputs that a node must have, and what the references differ about if `both` are asked.
+
+    Raises:
+        Refused: onnxruntime does not take the node, or fails.
+    """
+    computed = evaluator.run(node, values)
+    operands = [values[name] for name in node.input if name]
+    for known in DIFFERENCES:
+        if node.op_type in known.operators and evaluator.opset < known.before and known.applies(node, operands):
+            return (known.expected(evaluator, node, values, computed) if known.expected else computed), []
+    reference = evaluator.reference(node, values) if both else None
+    found = [difference(value, reference[name]) for name, value in computed.items()] if reference else []
+    return computed, [f"{node.op_type}: {text}" for text in found if text][:1]
+
+
+def undefined(node: NodeProto, values: Mapping[str, Value]) -> bool:
+    """Whether the standard does not say what a node computes of these values."""
+    test = _UNDEFINED.get(node.op_type)
+    with np.errstate(all="ignore"):
+        return test is not None and test(node, [values[name] if name else None for name in node.input])
+
+
+def _cast(node: NodeProto, operands: _Operands) -> bool:
+    given = operands[0]
+    target = (
+        np.dtype(helper.tensor_dtype_to_np_dtype(attribute(node, "to"))) if len(operands) == 1 else operands[1].dtype
+    )
+    return given.dtype.kind == "f" and target.kind in "iu" and not _fits(given, target)
+
+
+def _fits(given: Array, target: np.dtype[Any]) -> bool:
+    limits = np.iinfo(target)
+    wide = np.trunc(given.astype(np.float64))
+    return bool(np.isfinite(wide).all() and (wide >= limits.min).all() and (wide < float(limits.max)).all())
+
+
+def _divides_by_zero(node: NodeProto, operands: _Operands) -> bool:
+    one, other = operands
+    if other.dtype.kind not in "iu":
+        return node.op_type == "Mod" and not attribute(node, "fmod", 0)
+    least = other.dtype.kind == "i" and (one == np.iinfo(one.dtype).min).any() and (other == -1).any()
+    return bool(not other.all() or least)
+
+
+def _power(node: NodeProto, operands: _Operands) -> bool:
+    base, exponent = operands
+    if base.dtype.kind == "f":
+        return False
+    with np.errstate(all="ignore"):
+        result = np.power(base.astype(np.float64), exponent.astype(np.float64))
+    return bool((np.asarray(exponent) < 0).any()) or not _fits(result, base.dtype)
+
+
+def _shifts_far(node: NodeProto, operands: _Operands) -> bool:
+    return bool((operands[1] >= 8 * operands[0].dtype.itemsize).any())
+
+
+def _writes_twice(node: NodeProto, operands: _Operands) -> bool:
+    if attribute(node, "reduction", b"none") != b"none":
+        return False
+    data, indices = operands[0], operands[1]
+    if node.op_type == "ScatterND":
+        sizes = np.array(data.shape[: indices.shape[-1]], np.int64)
+        flat = np.where(indices < 0, indices + sizes, indices).reshape(-1, indices.shape[-1])
+        return len(np.unique(flat, axis=0)) < len(flat)
+    axis = attribute(node, "axis", 0)
+    places = np.sort(np.where(indices < 0, indices + data.shape[axis], indices), axis=axis)
+    return bool((np.diff(places, axis=axis) == 0).any())
+
+
+_UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
+    "Cast": _cast,
+    "CastLike": _cast,
+    "Div": _divides_by_zero,
+    "Mod": _divides_by_zero,
+    "Pow": _power,
+    "BitShift": _shifts_far,
+    "Scatter": _writes_twice,
+    "ScatterElements": _writes_twice,
+    "ScatterND": _writes_twice,
+    "TopK": _has_nan,
+    "Unique": _has_nan,
+    "QuantizeLinear": _has_nan,
+    "DynamicQuantizeLinear": _has_special,
+    "GridSample": _has_special,
+    "RoiAlign": _has_special,
+    "MaxRoiPool": _has_special,
+    "DeformConv": _has_special,
+    "AffineGrid": _has_special,
+}
+"""Operators whose results are not defined for some values: numbers out of the range of an integer type, integers
+divided by zero, elements written twice, an order of NaN, coordinates that are no numbers."""

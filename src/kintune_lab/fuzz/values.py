@@ -1,0 +1,90 @@
+"""Draws arrays for leaves of a drawn graph: ordinary values, and extremes of their type, by the role that they play."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ANY", "FLOATS", "INTEGERS", "Array", "Role", "draw_extreme", "draw_ordinary"]
+
+Array = NDArray[Any]
+
+FLOATS = ("float32", "float16", "float64")
+INTEGERS = ("int64", "int32", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
+
+
+class Role(msgspec.Struct, frozen=True):
+    """What a leaf may hold: values in [`low`, `high`]; None: any value of the type.
+
+    `sorted_` leaves hold each value at most once along the last axis, in ascending order.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    sorted_: bool = False
+
+
+ANY = Role()
+
+
+def draw_ordinary(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], role: Role = ANY) -> Array:
+    """Values of moderate size that differ from each other."""
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return np.asarray(rng.integers(0, 2, shape), bool)
+    if role.low is not None and role.high is not None:
+        if kind.kind == "f":
+            return np.asarray(rng.uniform(role.low, role.high, shape)).astype(kind)
+        return _ordered(np.asarray(rng.integers(int(role.low), int(role.high) + 1, shape)).astype(kind), role)
+    if kind.kind == "f":
+        return np.asarray(rng.standard_normal(shape)).astype(kind)
+    low, high = (0, 9) if kind.kind == "u" else (-9, 9)
+    if kind.itemsize == 1:
+        low, high = int(np.iinfo(kind).min), int(np.iinfo(kind).max)
+    return np.asarray(rng.integers(low, high + 1, shape)).astype(kind)
+
+
+def draw_extreme(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], role: Role = ANY) -> Array:
+    """Values that data has and a normal distribution has not: all equal, limits of the type, one NaN, denormals."""
+    kind = np.dtype(dtype)
+    values = draw_ordinary(rng, dtype, shape, role)
+    if kind.kind == "b":
+        return np.full(shape, bool(rng.integers(0, 2)))
+    if role.low is not None and role.high is not None:
+        ends = np.array([role.low, role.high]).astype(kind)
+        chosen = int(rng.integers(0, 3))
+        filled = np.full(shape, ends[chosen]) if chosen < 2 else np.asarray(rng.choice(ends, shape), kind)
+        return values if role.sorted_ else filled
+    if kind.kind != "f":
+        limits = np.iinfo(kind)
+        chosen = int(rng.integers(0, 4))
+        if chosen < 3:
+            return np.full(shape, (0, limits.max, limits.min)[chosen], kind)
+        return np.asarray(rng.choice(np.array([limits.min, limits.max, 0, 1], kind), shape))
+    limits_ = np.finfo(kind)
+    with np.errstate(all="ignore"):
+        match int(rng.integers(0, 9)):
+            case 0:
+                return np.zeros(shape, kind)
+            case 1:
+                return np.full(shape, rng.standard_normal()).astype(kind)
+            case 2:
+                return (values.astype(np.float64) * 1e4).astype(kind)
+            case 3:
+                return np.asarray(rng.integers(-4, 5, shape)).astype(kind)
+            case 4:
+                return (values.astype(np.float64) * float(limits_.smallest_subnormal) * 64).astype(kind)
+            case 5:
+                return np.full(shape, -np.inf, kind)
+            case chosen:
+                if values.size:
+                    special = (np.nan, np.inf, limits_.max, -np.inf)[int(rng.integers(0, 4)) if chosen > 6 else 2]
+                    values.flat[int(rng.integers(0, values.size))] = special
+                return values
+
+
+def _ordered(values: Array, role: Role) -> Array:
+    return np.sort(values, axis=-1) if role.sorted_ and values.ndim else values

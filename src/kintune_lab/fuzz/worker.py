@@ -1,0 +1,151 @@
+"""The process that tries graphs, and its other end.
+
+It reads a line for each request and answers with lines: how far it has come, then a verdict.  Where it ends, or answers
+too late, the verdict says so, and the next request starts another process.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from kintune_lab.fuzz.verdict import Kind, Verdict
+
+__all__ = ["Worker", "serve"]
+
+_MODULE = "kintune_lab.fuzz.worker"
+_PATIENCE_S = 120.0
+_GRAPHS_A_PROCESS = 200
+
+
+class _Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    number: int
+    kept: tuple[int, ...] | None = None
+    folder: str = ""
+    said: str = ""
+
+
+class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    stage: str = ""
+    verdict: Verdict | None = None
+
+
+class Worker:
+    """A process that tries graphs of one seed; it is started when it is needed."""
+
+    def __init__(self, seed: int, patience: float = _PATIENCE_S) -> None:
+        self._seed = seed
+        self._patience = patience
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pending = b""
+        self._done = 0
+
+    def try_graph(self, number: int, kept: Collection[int] | None = None) -> Verdict:
+        """As `Trial.try_graph`; a process that ends is a verdict, too."""
+        return self._ask(_Request(number, None if kept is None else tuple(kept)))
+
+    def save(self, number: int, kept: Collection[int], folder: Path, said: str) -> None:
+        """As `Trial.save`."""
+        self._ask(_Request(number, tuple(kept), str(folder), said))
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process, self._pending, self._done = None, b"", 0
+
+    def _ask(self, request: _Request) -> Verdict:
+        if self._done >= _GRAPHS_A_PROCESS:
+            self.close()
+        process = self._process or self._start()
+        assert process.stdin is not None
+        self._done += request.kept is None
+        begun, stage = time.monotonic(), ""
+        try:
+            process.stdin.write(msgspec.json.encode(request) + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the answer says so
+        while True:
+            line = self._line(begun + self._patience - time.monotonic())
+            if not line:
+                break
+            answer = msgspec.json.decode(line, type=_Answer)
+            if answer.verdict is not None:
+                return answer.verdict
+            stage = answer.stage
+        hung = process.poll() is None and time.monotonic() - begun >= self._patience
+        if not hung:
+            process.wait()
+        code = process.returncode
+        self.close()
+        return _ended(stage, hung, code, request)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", _MODULE, str(self._seed)],
+            env={**os.environ, "TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        return self._process
+
+    def _line(self, seconds: float) -> bytes:
+        """The next line of the process; empty if it ends or says nothing for so long."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        until = time.monotonic() + seconds
+        while b"\n" not in self._pending:
+            left = until - time.monotonic()
+            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+                return b""
+            read = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not read:
+                return b""
+            self._pending += read
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line
+
+
+def _ended(stage: str, hung: bool, code: int | None, request: _Request) -> Verdict:
+    """The verdict on a graph whose process ended or hung."""
+    from kintune_lab.fuzz.trial import REFERRED
+
+    said = "no answer" if hung else f"the process ended with {code}"
+    kept = request.kept or ()
+    if stage != REFERRED:
+        return Verdict(Kind.NOT_COMPARED, f"a reference: {said}", kept)
+    return Verdict(Kind.HUNG if hung else Kind.CRASHED, said, kept)
+
+
+def serve(seed: int) -> None:
+    """Try the graphs that are asked for; nothing but answers may be written to the standard output."""
+    from kintune_lab.fuzz.trial import Trial
+
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+
+    def say(answer: _Answer) -> None:
+        answers.write(msgspec.json.encode(answer) + b"\n")
+
+    trial = Trial(seed, lambda stage: say(_Answer(stage=stage)))
+    for line in sys.stdin.buffer:
+        request = msgspec.json.decode(line, type=_Request)
+        if request.folder:
+            trial.save(request.number, request.kept or (), Path(request.folder), request.said)
+            say(_Answer(verdict=Verdict(Kind.RIGHT)))
+        else:
+            say(_Answer(verdict=trial.try_graph(request.number, request.kept)))
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]))
