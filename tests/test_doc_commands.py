@@ -22,6 +22,7 @@ DONE_BEFORE = ("make setup", "source ")
 FOLLOWED = {
     "ci.md": "tests/acceptance/test_ci_recipes.py",
     "deploy.md": "tests/test_deploy_page.py",
+    "fuzz.md": "tests/kintune_lab/cli/test_fuzz.py",
     "stock_tuner.md": "tests/examples",
 }
 """Pages whose commands other tests run, word by word or in their own way."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import msgspec
@@ -81,7 +83,15 @@ class Counts(msgspec.Struct):
 class Campaign:
     """Graphs 0 to `graphs` - 1 of a seed; `output` has a log, `log.jsonl`, and a folder for each saved fault."""
 
-    def __init__(self, graphs: int, seed: int, output: Path, processes: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        graphs: int,
+        seed: int,
+        output: Path,
+        processes: int,
+        say: Callable[[str], None],
+        start: Callable[[int], Worker] = Worker,
+    ) -> None:
         """Read the log of an earlier run with this seed.
 
         Raises:
@@ -92,6 +102,7 @@ class Campaign:
         self._output = output
         self._processes = processes
         self._say = say
+        self._start = start
         self._log = output / f"log-{seed}.jsonl"
         self._lock = threading.Lock()
         self.counts = Counts()
@@ -104,21 +115,26 @@ class Campaign:
         for number in range(self._graphs):
             if number not in self._known:
                 todo.put(number)
-        threads = [threading.Thread(target=self._work, args=(todo,), daemon=True) for _ in range(self._processes)]
-        for thread in threads:
-            thread.start()
         before, at = self.counts.graphs, time.monotonic()
-        while any(thread.is_alive() for thread in threads):
-            for thread in threads:
-                thread.join(max(0.0, (at + _EACH_S - time.monotonic()) / len(threads)))
-            if time.monotonic() - at >= _EACH_S:
-                with self._lock:
-                    self._say(self.counts.line(time.monotonic() - at, self.counts.graphs - before))
-                    before, at = self.counts.graphs, time.monotonic()
+        with ThreadPoolExecutor(self._processes) as pool:
+            running = {pool.submit(self._work, todo) for _ in range(self._processes)}
+            try:
+                while running:
+                    over, running = wait(running, max(0.0, at + _EACH_S - time.monotonic()), FIRST_COMPLETED)
+                    for each in over:
+                        each.result()
+                    if time.monotonic() - at >= _EACH_S:
+                        with self._lock:
+                            self._say(self.counts.line(time.monotonic() - at, self.counts.graphs - before))
+                            before, at = self.counts.graphs, time.monotonic()
+            finally:
+                while not todo.empty():  # the others end after the graph that they have begun
+                    with contextlib.suppress(queue.Empty):
+                        todo.get_nowait()
         return self.counts
 
     def _work(self, todo: queue.SimpleQueue[int]) -> None:
-        worker = Worker(self._seed)
+        worker = self._start(self._seed)
         try:
             while True:
                 try:
@@ -159,7 +175,7 @@ class Campaign:
         with self._lock:
             seen = self.counts.signatures[signature]
         if seen < _SAVED:
-            folder = self._output / "faults" / f"{_file_name(signature)}-{number}"
+            folder = self._output / "faults" / f"{_file_name(signature)}-{self._seed}-{number}"
             said = f"graph {number} of seed {self._seed}, nodes {list(part)}: {found.kind.value}\n{found.reason}"
             worker.save(number, part, folder, said)
             self._say(f"{found.kind.value}: {signature}: graph {number}: {found.reason[:200]}")

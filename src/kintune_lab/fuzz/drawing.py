@@ -14,7 +14,7 @@ from kintune_lab.fuzz.graph import DrawnGraph, Leaf
 from kintune_lab.fuzz.known import expected_of, undefined
 from kintune_lab.fuzz.values import ANY, FLOATS, Array, Role, draw_extreme, draw_ordinary
 
-__all__ = ["Attributes", "Draw", "Drawer", "NoSuchValue"]
+__all__ = ["Attributes", "Drawer", "NoSuchValue", "Rule"]
 
 _EXTENTS = (1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 197)
 _LARGEST = 60_000  # elements of a tensor
@@ -27,8 +27,8 @@ class NoSuchValue(Exception):
     """A rule finds no operand for its node, or has no node at this version."""
 
 
-Draw: TypeAlias = "Callable[[Drawer, str], None]"
-"""Appends a node of an operator."""
+Rule: TypeAlias = "Callable[[Drawer, str], None]"
+"""Draws the operands and attributes of a node of an operator, and appends it."""
 
 
 class Drawer:
@@ -39,7 +39,7 @@ class Drawer:
         rng: np.random.Generator,
         opset: int,
         operators: Sequence[tuple[str, float]],
-        draw: Draw,
+        draw: Rule,
         outer: Drawer | None = None,
     ) -> None:
         """Draws nodes of `operators`, which have a share each, by calling `draw`."""

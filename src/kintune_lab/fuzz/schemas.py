@@ -15,7 +15,7 @@ from onnx.defs import OpSchema
 
 from kintune_lab.fuzz.drawing import Attributes, Drawer, NoSuchValue
 from kintune_lab.fuzz.graph import DrawnGraph
-from kintune_lab.fuzz.rules import ATTRIBUTES, OTHER_DOMAINS, RULES, SHARES
+from kintune_lab.fuzz.rules.table import ATTRIBUTES, OTHER_DOMAINS, RULES, SHARES
 from kintune_lab.fuzz.values import INTEGERS
 
 __all__ = ["draw_graph"]

@@ -8,12 +8,28 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ANY", "FLOATS", "INTEGERS", "Array", "Role", "draw_extreme", "draw_ordinary"]
+__all__ = [
+    "ALL",
+    "ANY",
+    "BYTES",
+    "FLOATS",
+    "INTEGERS",
+    "NUMBERS",
+    "POSITIVE",
+    "Array",
+    "Role",
+    "draw_extreme",
+    "draw_ordinary",
+]
 
 Array = NDArray[Any]
 
 FLOATS = ("float32", "float16", "float64")
+BYTES = ("int8", "uint8")
 INTEGERS = ("int64", "int32", "int8", "uint8", "int16", "uint16", "uint32", "uint64")
+
+NUMBERS = (*FLOATS, *INTEGERS)
+ALL = (*NUMBERS, "bool")
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -28,6 +44,7 @@ class Role(msgspec.Struct, frozen=True):
 
 
 ANY = Role()
+POSITIVE = Role(0.05, 2.0)
 
 
 def draw_ordinary(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], role: Role = ANY) -> Array:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from onnx import GraphProto
 
-from kintune_lab.fuzz.drawing import Drawer, NoSuchValue
+from kintune_lab.fuzz.drawing import Drawer, NoSuchValue, Rule
 from kintune_lab.fuzz.values import FLOATS, Array
 
-__all__ = ["draw_if", "draw_loop", "draw_scan"]
+__all__ = ["RULES"]
 
 _DEEPEST = 2
 _TYPES = ("float32", "float32", "float64", "int64", "int32", "bool")
@@ -41,7 +41,7 @@ def _like(body: Drawer, value: Array, given: str) -> str:
     return body.node("Not" if value.dtype.kind == "b" else "Identity", [given], {})[0]
 
 
-def draw_if(d: Drawer, operator: str) -> None:
+def _draw_if(d: Drawer, operator: str) -> None:
     """Append an If whose branches have outputs of the same types and shapes; the condition may be computed."""
     condition = d.tensor(("bool",), shape=())
     then = d.body()
@@ -66,7 +66,7 @@ def _branch(body: Drawer, name: str, outputs: list[str]) -> GraphProto:
     return body.graph_of(name, [], outputs)
 
 
-def draw_loop(d: Drawer, operator: str) -> None:
+def _draw_loop(d: Drawer, operator: str) -> None:
     """Append a Loop of a few steps with one or two states, and perhaps a result for each step."""
     states = [d.tensor(_TYPES, where=lambda v: v.size < 2000) for _ in range(d.integer(1, 2))]
     body = d.body()
@@ -84,7 +84,7 @@ def draw_loop(d: Drawer, operator: str) -> None:
     d.node(operator, [trips, d.constant(True, "bool"), *states], {"body": graph}, len(states) + len(scanned))
 
 
-def draw_scan(d: Drawer, operator: str) -> None:
+def _draw_scan(d: Drawer, operator: str) -> None:
     """Append a Scan with one state and one or two tensors that are read slice by slice along the first axis."""
     if d.opset < 9:
         raise NoSuchValue
@@ -105,3 +105,6 @@ def draw_scan(d: Drawer, operator: str) -> None:
     if d.chance(0.3):
         attributes["scan_output_directions"] = [1]
     d.node(operator, [state, read], attributes, 2)
+
+
+RULES: dict[str, Rule] = {"If": _draw_if, "Loop": _draw_loop, "Scan": _draw_scan}

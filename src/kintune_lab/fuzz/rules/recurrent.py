@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from kintune_lab.fuzz.drawing import Attributes, Drawer
+from kintune_lab.fuzz.drawing import Attributes, Drawer, Rule
 from kintune_lab.fuzz.values import Role
 
-__all__ = ["draw_recurrent"]
+__all__ = ["RULES"]
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _FUNCTIONS = {"LSTM": 3, "GRU": 2, "RNN": 1}
 _ACTIVATIONS = ("Sigmoid", "Tanh", "Relu", "HardSigmoid", "Softsign", "Softplus", "LeakyRelu", "ThresholdedRelu", "Elu")
 
 
-def draw_recurrent(d: Drawer, operator: str) -> None:
+def _draw_recurrent(d: Drawer, operator: str) -> None:
     """Append an LSTM, a GRU or an RNN with few steps; biases, lengths and states come at random."""
     gates = _GATES[operator]
     x = d.tensor(("float32",), rank=3, where=lambda v: v.size > 0 and v.shape[0] <= 17)
@@ -48,3 +48,6 @@ def draw_recurrent(d: Drawer, operator: str) -> None:
     while not inputs[-1]:
         inputs.pop()
     d.node(operator, inputs, attributes, 3 if operator == "LSTM" else 2)
+
+
+RULES: dict[str, Rule] = dict.fromkeys(_GATES, _draw_recurrent)
