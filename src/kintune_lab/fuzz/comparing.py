@@ -24,8 +24,8 @@ def difference(found: Value, wanted: Value, samples: Sequence[Value] = ()) -> st
     """Describes in one line how a value differs from the one that is wanted; "" if it does not.
 
     Floats agree within a tolerance of their type and the least normal number, relative to themselves and to the root
-    mean square of all finite ones; infinities and not-a-numbers where both have them; others if they are equal.
-    `samples` are the reference's values with noise: a value may differ by 16 times what they move it, and in any way if
+    mean square of all finite ones; infinities and not-a-numbers where both have them, or the other has a number near
+    the largest one; others if they are equal.  `samples` are the reference's values with noise: a value may differ by 16 times what they move it, and in any way if
     noise changes whether it is finite.
 
     Returns:
@@ -82,6 +82,9 @@ def _apart(found: Array, wanted: Array) -> NDArray[np.float64]:
     with np.errstate(all="ignore"):
         apart = np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, np.abs(one - other))
     apart[np.isnan(apart)] = np.inf
+    if wanted.dtype.name in _TOLERANCE:  # the order of operations decides whether an intermediate result overflows
+        large = float(np.finfo(wanted.dtype).max) ** 0.75
+        apart[~(np.abs(one) < large) & ~(np.abs(other) < large) & (np.isfinite(one) != np.isfinite(other))] = 0.0
     return np.asarray(apart)
 
 

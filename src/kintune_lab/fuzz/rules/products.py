@@ -40,7 +40,7 @@ def _gemm(d: Drawer, operator: str) -> None:
         inputs.append(d.tensor(dtype, shape=d.broadcastable((rows, columns))))
     for name in ("alpha", "beta"):
         if d.chance(0.4):
-            attributes[name] = d.choice((0.5, 2.0, 0.0, -1.0))
+            attributes[name] = d.choice((0.5, 2.0, 0.0, -1.0) if name == "beta" else (0.5, 2.0, -1.0))
     d.node(operator, inputs, attributes)
 
 

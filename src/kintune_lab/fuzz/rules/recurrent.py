@@ -27,7 +27,7 @@ def _draw_recurrent(d: Drawer, operator: str) -> None:
     steps, batch = (second, first) if batch_first else (first, second)
 
     def tensor(*shape: int) -> str:
-        return d.leaf("float32", shape, extreme=0.05)
+        return d.leaf("float32", shape, Role(-1.5, 1.5))
 
     inputs = [x, tensor(directions, gates * hidden, features), tensor(directions, gates * hidden, hidden)]
     states = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
