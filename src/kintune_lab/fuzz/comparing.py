@@ -25,8 +25,8 @@ def difference(found: Value, wanted: Value, samples: Sequence[Value] = ()) -> st
 
     Floats agree within a tolerance of their type and the least normal number, relative to themselves and to the root
     mean square of all finite ones; infinities and not-a-numbers where both have them, or the other has a number near
-    the largest one; others if they are equal.  `samples` are the reference's values with noise: a value may differ by 16 times what they move it, and in any way if
-    noise changes whether it is finite.
+    the largest one; others if they are equal.  `samples` are the reference's values with noise: a value may differ by
+    16 times what they move it, and in any way if noise changes whether it is finite.
 
     Returns:
         `UNDECIDED` where more than half of the values differ and noise allows for it.

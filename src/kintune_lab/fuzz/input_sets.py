@@ -47,6 +47,8 @@ def input_sets(drawn: DrawnGraph, evaluator: Evaluator, seed: Sequence[int], wan
 def noisy_values(case: Case, evaluator: Evaluator, values: Values, seed: int) -> dict[str, Value] | None:
     """The values of the tensors of a case with each floating-point number changed by about a unit in the last place.
 
+    Half of the numbers near the largest one become infinite, as the order of operations decides whether they do.
+
     Returns None where onnxruntime fails.
     """
     rng = np.random.default_rng(seed)
@@ -75,4 +77,6 @@ def _noise_in(rng: np.random.Generator, array: Array) -> Array:
     with np.errstate(all="ignore"):
         moved = (array.astype(np.float64) * (1 + size * rng.choice((-1.0, 1.0), array.shape))).astype(array.dtype)
         kept = (array == np.rint(array)) | ~np.isfinite(array)
-    return np.asarray(np.where(kept, array, moved))
+        large = np.isfinite(array) & (np.abs(array) > float(np.finfo(array.dtype).max) ** 0.75)
+        infinite = np.where(large & (rng.random(array.shape) < 0.5), np.copysign(np.inf, array), array)
+    return np.asarray(np.where(kept, infinite, moved)).astype(array.dtype)

@@ -19,7 +19,8 @@ _NAN, _INF = float("nan"), float("inf")
         ([1.0, 5.0], [1.0, _NAN], False),
         ([_INF, 1.0], [_INF, 1.0], True),
         ([_INF, 1.0], [-_INF, 1.0], False),
-        ([3.4e38, 1.0], [_INF, 1.0], False),
+        ([3.4e38, 1.0], [_INF, 1.0], True),
+        ([1e20, 1.0], [_INF, 1.0], False),
         ([1e-12, 2e-12], [1e-12, 4e-12], False),
     ],
 )
