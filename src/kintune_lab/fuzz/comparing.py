@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune_lab.fuzz.evaluation import Value
-from kintune_lab.fuzz.values import Array
+from kintune_lab.fuzz.values import Array, is_large
 
 __all__ = ["UNDECIDED", "difference"]
 
@@ -20,13 +20,14 @@ _FACTOR = 16.0  # a value may be so many times as far away as noise moves it
 _FIXED_SHARE = 0.5  # at least so many values must agree or be allowed for without noise
 
 
-def difference(found: Value, wanted: Value, samples: Sequence[Value] = ()) -> str:
+def difference(found: Value, wanted: Value, samples: Sequence[Value] = (), *, overflows: bool = False) -> str:
     """Describes in one line how a value differs from the one that is wanted; "" if it does not.
 
     Floats agree within a tolerance of their type and the least normal number, relative to themselves and to the root
     mean square of all finite ones; infinities and not-a-numbers where both have them, or the other has a number near
     the largest one; others if they are equal.  `samples` are the reference's values with noise: a value may differ by
-    16 times what they move it, and in any way if noise changes whether it is finite.
+    16 times what they move it, and in any way if noise changes whether it is finite.  Where some result `overflows`,
+    all infinities and not-a-numbers are alike.
 
     Returns:
         `UNDECIDED` where more than half of the values differ and noise allows for it.
@@ -43,6 +44,8 @@ def difference(found: Value, wanted: Value, samples: Sequence[Value] = ()) -> st
     if not wanted.size:
         return ""
     apart = _apart(found, wanted)
+    if overflows and wanted.dtype.name in _TOLERANCE:
+        apart[~np.isfinite(found) & ~np.isfinite(wanted)] = 0.0
     with np.errstate(all="ignore"):
         bad = apart > _allowed(wanted)
         if not bad.any():
@@ -83,8 +86,7 @@ def _apart(found: Array, wanted: Array) -> NDArray[np.float64]:
         apart = np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, np.abs(one - other))
     apart[np.isnan(apart)] = np.inf
     if wanted.dtype.name in _TOLERANCE:  # the order of operations decides whether an intermediate result overflows
-        large = float(np.finfo(wanted.dtype).max) ** 0.75
-        apart[~(np.abs(one) < large) & ~(np.abs(other) < large) & (np.isfinite(one) != np.isfinite(other))] = 0.0
+        apart[(is_large(found) & ~np.isfinite(wanted)) | (~np.isfinite(found) & is_large(wanted))] = 0.0
     return np.asarray(apart)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from kintune_lab.fuzz.evaluation import Evaluator, Refused, Value
 from kintune_lab.fuzz.graph import Case, DrawnGraph
 from kintune_lab.fuzz.known import expected_of, undefined
-from kintune_lab.fuzz.values import Array, draw_extreme, draw_ordinary
+from kintune_lab.fuzz.values import Array, draw_extreme, draw_ordinary, is_large
 
 __all__ = ["input_sets", "noisy_values"]
 
@@ -77,6 +77,5 @@ def _noise_in(rng: np.random.Generator, array: Array) -> Array:
     with np.errstate(all="ignore"):
         moved = (array.astype(np.float64) * (1 + size * rng.choice((-1.0, 1.0), array.shape))).astype(array.dtype)
         kept = (array == np.rint(array)) | ~np.isfinite(array)
-        large = np.isfinite(array) & (np.abs(array) > float(np.finfo(array.dtype).max) ** 0.75)
-        infinite = np.where(large & (rng.random(array.shape) < 0.5), np.copysign(np.inf, array), array)
+        infinite = np.where(is_large(array) & (rng.random(array.shape) < 0.5), np.copysign(np.inf, array), array)
     return np.asarray(np.where(kept, infinite, moved)).astype(array.dtype)

@@ -13,6 +13,7 @@ import onnx
 
 from kintune.errors import KintuneError, cause_line
 from kintune.models.importer import load
+from kintune.models.onnx_nodes import used_tensors
 from kintune.models.ref import parse_ref
 from kintune.runtime.inputs import write_arrays
 from kintune_lab.fuzz.comparing import UNDECIDED, difference
@@ -21,7 +22,7 @@ from kintune_lab.fuzz.evaluation import Evaluator, Refused, Value
 from kintune_lab.fuzz.graph import Case, DrawnGraph, as_case
 from kintune_lab.fuzz.input_sets import input_sets, noisy_values
 from kintune_lab.fuzz.schemas import draw_graph
-from kintune_lab.fuzz.values import Array
+from kintune_lab.fuzz.values import Array, is_large
 from kintune_lab.fuzz.verdict import Kind, Verdict
 
 __all__ = ["DRAWN", "REFERRED", "Trial"]
@@ -129,6 +130,8 @@ class Trial:
         for at, (outputs, values) in enumerate(zip(found, self._sets, strict=True)):
             if list(outputs) != list(case.outputs):
                 return Verdict(Kind.WRONG, f"outputs are {list(outputs)}", kept, operators)
+            read = [values[name] for node in case.nodes for name in used_tensors(node) if name in values]
+            large = any(isinstance(v, np.ndarray) and v.dtype.kind == "f" and is_large(v).any() for v in read)
             samples: list[Mapping[str, Value]] = []
             for enough in (0, *_SAMPLES):
                 while len(samples) < enough:
@@ -136,7 +139,7 @@ class Trial:
                     samples.append({} if noisy is None else noisy)
                 given = [sample for sample in samples if sample]
                 said = {
-                    name: difference(value, values[name], [sample[name] for sample in given])
+                    name: difference(value, values[name], [sample[name] for sample in given], overflows=large)
                     for name, value in outputs.items()
                 }
                 wrong = {name: text for name, text in said.items() if text and text != UNDECIDED}

@@ -20,6 +20,7 @@ __all__ = [
     "Role",
     "draw_extreme",
     "draw_ordinary",
+    "is_large",
 ]
 
 Array = NDArray[Any]
@@ -101,6 +102,11 @@ def draw_extreme(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], r
                     special = (np.nan, np.inf, limits_.max, -np.inf)[int(rng.integers(0, 4)) if chosen > 6 else 2]
                     values.flat[int(rng.integers(0, values.size))] = special
                 return values
+
+
+def is_large(values: Array) -> Array:
+    """Where floats are finite, and so large that products and sums of a few may not be."""
+    return np.asarray(np.isfinite(values) & (np.abs(values) > float(np.finfo(values.dtype).max) ** 0.75))
 
 
 def _ordered(values: Array, role: Role) -> Array:

@@ -39,6 +39,11 @@ def test_activations_with_a_bias_and_products_of_transposed_matrices(compare: An
     )  # fmt: skip
 
 
+def test_a_product_leaves_out_what_is_multiplied_by_zero(compare: Any, make_case: Any) -> None:
+    nowhere = np.full((3, 5), np.nan, np.float32)
+    compare([make_case("Gemm", draw(3, 8), draw(5, 8), nowhere, transB=1, alpha=0.5, beta=0.0)], 17)
+
+
 def test_convolutions_with_an_activation(compare: Any, make_case: Any) -> None:
     operands = [draw(1, 3, 5, 5), draw(4, 3, 3, 3), draw(4)]
 

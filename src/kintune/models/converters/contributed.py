@@ -74,10 +74,11 @@ def _product(node: Node) -> Any:
     return found if alpha == 1 else node.emit(relax.op.multiply(found, like(alpha, found)))
 
 
-def _fused_gemm(node: Node) -> Any:
+def _gemm(node: Node) -> Any:
+    """A product to which a tensor may be added; with `beta` 0 that is not read, as in BLAS and onnxruntime."""
     found, other = _product(node), node.operand(2)
     beta = float(node.attributes.get("beta", 1.0))
-    if other is not None:
+    if other is not None and beta != 0:
         other = other if beta == 1 else node.emit(relax.op.multiply(other, like(beta, other)))
         found = node.emit(relax.op.add(found, other))
     given = {
@@ -176,7 +177,8 @@ CONVERTERS: dict[str, Convert] = {
     "EmbedLayerNormalization": _embedding,
     "FastGelu": _fast_gelu,
     "FusedConv": _fused_convolution,
-    "FusedGemm": _fused_gemm,
+    "FusedGemm": _gemm,
+    "Gemm": _gemm,
     "FusedMatMul": _product,
     "QEmbedLayerNormalization": _quantised_embedding,
     "QuickGelu": _quick_gelu,
