@@ -27,7 +27,7 @@ def difference(found: Value, wanted: Value, samples: Sequence[Value] = (), *, ov
     mean square of all finite ones; infinities and not-a-numbers where both have them, or the other has a number near
     the largest one; others if they are equal.  `samples` are the reference's values with noise: a value may differ by
     16 times what they move it, and in any way if noise changes whether it is finite.  Where some result `overflows`,
-    all infinities and not-a-numbers are alike.
+    all infinities, not-a-numbers and numbers near the largest one are alike.
 
     Returns:
         `UNDECIDED` where more than half of the values differ and noise allows for it.
@@ -45,7 +45,7 @@ def difference(found: Value, wanted: Value, samples: Sequence[Value] = (), *, ov
         return ""
     apart = _apart(found, wanted)
     if overflows and wanted.dtype.name in _TOLERANCE:
-        apart[~np.isfinite(found) & ~np.isfinite(wanted)] = 0.0
+        apart[(is_large(found) | ~np.isfinite(found)) & (is_large(wanted) | ~np.isfinite(wanted))] = 0.0
     with np.errstate(all="ignore"):
         bad = apart > _allowed(wanted)
         if not bad.any():

@@ -16,6 +16,9 @@ __all__ = ["input_sets", "noisy_values"]
 Values = Mapping[str, Value]
 
 _NOISE = {"float16": 2.0**-10, "float32": 2.0**-22, "float64": 2.0**-51}
+_STEPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Cast", "CastLike", "Hardmax", "OneHot", "Equal"})
+"""Operators whose results are exact given their operands, also where these are no integers."""
+
 _EXTREME = 0.35  # share of inputs that get extremes in a further set
 
 
@@ -57,25 +60,31 @@ def noisy_values(case: Case, evaluator: Evaluator, values: Values, seed: int) ->
     try:
         for node in case.nodes:
             computed, _ = expected_of(evaluator, node, found)
-            found |= {name: _noisy(rng, value) for name, value in computed.items()}
+            exact = node.op_type in _STEPS or all(_is_whole(found[name]) for name in node.input if name)
+            found |= {name: _noisy(rng, value, whole=exact) for name, value in computed.items()}
     except Refused:
         return None
     return found
 
 
-def _noisy(rng: np.random.Generator, value: Value) -> Value:
-    """The value with noise; integers, and floats that are integers, as they are."""
+def _is_whole(value: Value) -> bool:
+    """Whether all numbers are integers."""
+    return all(bool((each == np.rint(each)).all()) for each in (value if isinstance(value, list) else [value]))
+
+
+def _noisy(rng: np.random.Generator, value: Value, *, whole: bool = True) -> Value:
+    """The value with noise; integers, and with `whole` floats that are integers, as they are."""
     if isinstance(value, list):
-        return [_noise_in(rng, each) for each in value]
-    return _noise_in(rng, np.asarray(value))
+        return [_noise_in(rng, each, whole) for each in value]
+    return _noise_in(rng, np.asarray(value), whole)
 
 
-def _noise_in(rng: np.random.Generator, array: Array) -> Array:
+def _noise_in(rng: np.random.Generator, array: Array, whole: bool) -> Array:
     size = _NOISE.get(array.dtype.name)
     if size is None:
         return array
     with np.errstate(all="ignore"):
         moved = (array.astype(np.float64) * (1 + size * rng.choice((-1.0, 1.0), array.shape))).astype(array.dtype)
-        kept = (array == np.rint(array)) | ~np.isfinite(array)
+        kept = ((array == np.rint(array)) & whole) | ~np.isfinite(array)
         infinite = np.where(is_large(array) & (rng.random(array.shape) < 0.5), np.copysign(np.inf, array), array)
-    return np.asarray(np.where(kept, infinite, moved)).astype(array.dtype)
+    return np.asarray(np.where(kept | np.isinf(infinite), infinite, moved)).astype(array.dtype)

@@ -211,6 +211,8 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "Scatter": _writes_twice,
     "ScatterElements": _writes_twice,
     "ScatterND": _writes_twice,
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _has_special),
+    "BlackmanWindow": lambda node, operands: bool(operands[0] < 3),
     "TopK": _has_nan,
     "Unique": _has_nan,
     "QuantizeLinear": _has_nan,
@@ -222,4 +224,5 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "AffineGrid": _has_special,
 }
 """Operators whose results are not defined for some values: numbers out of the range of an integer type, integers
-divided by zero, elements written twice, an order of NaN, coordinates that are no numbers."""
+divided by zero, elements written twice, an order of NaN, coordinates that are no numbers; or that depend on how a
+runtime computes: onnxruntime clamps NaN in recurrent layers, and windows of two steps are nothing but rounding."""

@@ -9,7 +9,8 @@ __all__ = ["RULES"]
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _FUNCTIONS = {"LSTM": 3, "GRU": 2, "RNN": 1}
-_ACTIVATIONS = ("Sigmoid", "Tanh", "Relu", "HardSigmoid", "Softsign", "Softplus", "LeakyRelu", "ThresholdedRelu", "Elu")
+# not Softplus, which overflows in onnxruntime from 89 on
+_ACTIVATIONS = ("Sigmoid", "Tanh", "Relu", "HardSigmoid", "Softsign", "LeakyRelu", "ThresholdedRelu", "Elu")
 
 
 def _draw_recurrent(d: Drawer, operator: str) -> None:

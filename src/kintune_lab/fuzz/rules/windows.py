@@ -61,7 +61,7 @@ def _conv_transpose(d: Drawer, operator: str) -> None:
     kernel, attributes = window(d, tuple(spatial))
     group = int(d.choice([1, 1, *(g for g in (2, 4) if channels % g == 0)]))
     features = int(d.choice((1, 2, 3, 8)))
-    inputs = [x, d.tensor((d.dtype(x),), shape=(channels, features, *kernel))]
+    inputs = [x, d.leaf(d.dtype(x), (channels, features, *kernel), Role(-2, 2))]  # zeros are multiplied with them
     if d.chance(0.5):
         inputs.append(d.tensor((d.dtype(x),), shape=(features * group,)))
     if d.chance(0.3) and "strides" in attributes:
