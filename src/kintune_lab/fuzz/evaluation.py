@@ -14,7 +14,7 @@ from kintune.models.evaluation import open_session
 from kintune.models.onnx_nodes import used_tensors
 from kintune_lab.fuzz.values import Array
 
-__all__ = ["Evaluator", "Refused", "Value", "kind_of", "model_of", "value_info"]
+__all__ = ["Evaluator", "Refused", "Value", "extents_of", "kind_of", "model_of", "value_info"]
 
 Value: TypeAlias = "Array | list[Array]"
 """A tensor, or a sequence of tensors."""
@@ -67,7 +67,7 @@ class Evaluator:
             Refused: onnxruntime does not take the node, or fails.
         """
         read = list(dict.fromkeys(used_tensors(node)))
-        key = (node.output[0], *((n, kind_of(values[n]), _shape(values[n])) for n in read))
+        key = (node.output[0], *((n, kind_of(values[n]), extents_of(values[n])) for n in read))
         try:
             session = self._sessions.get(key)
             if session is None:
@@ -98,8 +98,9 @@ class Evaluator:
         return model_of(graph, self.opset)
 
 
-def _shape(value: Value) -> Any:
-    return tuple(map(_shape, value)) if isinstance(value, list) else value.shape
+def extents_of(value: Value) -> Any:
+    """The shape of a tensor, or the shapes of those in a sequence."""
+    return tuple(map(extents_of, value)) if isinstance(value, list) else np.shape(value)
 
 
 def attribute(node: NodeProto, name: str, default: Any = None) -> Any:

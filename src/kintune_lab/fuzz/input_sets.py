@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from kintune_lab.fuzz.evaluation import Evaluator, Refused, Value
+from kintune_lab.fuzz.evaluation import Evaluator, Refused, Value, extents_of
 from kintune_lab.fuzz.graph import Case, DrawnGraph
 from kintune_lab.fuzz.known import expected_of, undefined
 from kintune_lab.fuzz.values import Array, draw_extreme, draw_ordinary, is_large
@@ -43,7 +43,7 @@ def input_sets(drawn: DrawnGraph, evaluator: Evaluator, seed: Sequence[int], wan
                 values |= expected_of(evaluator, node, values)[0]
         except Refused:
             continue
-        if all(np.shape(values[name]) == np.shape(drawn.values[name]) for node in drawn.nodes for name in node.output):
+        if all(extents_of(values[n]) == extents_of(drawn.values[n]) for node in drawn.nodes for n in node.output):
             yield values
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.errors import cause_line
 from kintune_lab.fuzz.verdict import Kind, Verdict
 
 __all__ = ["Worker", "serve"]
@@ -144,7 +145,11 @@ def serve(seed: int) -> None:
             trial.save(request.number, request.kept or (), Path(request.folder), request.said)
             say(_Answer(verdict=Verdict(Kind.RIGHT)))
         else:
-            say(_Answer(verdict=trial.try_graph(request.number, request.kept)))
+            try:
+                verdict = trial.try_graph(request.number, request.kept)
+            except Exception as error:  # a mistake of the fuzzer itself
+                verdict = Verdict(Kind.INTERNAL, f"the fuzzer: {type(error).__name__}: {cause_line(error)}")
+            say(_Answer(verdict=verdict))
 
 
 if __name__ == "__main__":
