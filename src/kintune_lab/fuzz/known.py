@@ -212,6 +212,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "ScatterElements": _writes_twice,
     "ScatterND": _writes_twice,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _has_special),
+    "ConvTranspose": _has_special,
     "BlackmanWindow": lambda node, operands: bool(operands[0] < 3),
     "TopK": _has_nan,
     "Unique": _has_nan,
@@ -225,4 +226,5 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
 }
 """Operators whose results are not defined for some values: numbers out of the range of an integer type, integers
 divided by zero, elements written twice, an order of NaN, coordinates that are no numbers; or that depend on how a
-runtime computes: onnxruntime clamps NaN in recurrent layers, and windows of two steps are nothing but rounding."""
+runtime computes: onnxruntime clamps NaN in recurrent layers, zeros between weights make NaN of infinities, and windows of two steps are
+nothing but rounding."""
