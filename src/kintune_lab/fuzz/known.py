@@ -224,7 +224,9 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "DeformConv": _has_special,
     "AffineGrid": _has_special,
 }
-"""Operators whose results are not defined for some values: numbers out of the range of an integer type, integers
-divided by zero, elements written twice, an order of NaN, coordinates that are no numbers; or that depend on how a
-runtime computes: onnxruntime clamps NaN in recurrent layers, zeros between weights make NaN of infinities, and windows of two steps are
-nothing but rounding."""
+"""Operators whose results are not defined for some values, or depend on how a runtime computes.
+
+Not defined are numbers out of the range of an integer type, integers divided by zero, elements written twice, an order
+of NaN, and coordinates that are no numbers.  onnxruntime clamps NaN in recurrent layers; zeros between the weights of a
+transposed convolution make NaN of infinities; windows of two steps are nothing but rounding.
+"""
