@@ -12,7 +12,7 @@ def _batch_norm(d: Drawer, operator: str) -> None:
     x = d.tensor(FLOATS, rank=(2, 3, 4, 5))
     channels = d.array(x).shape[1]
     dtype = d.dtype(x)
-    vectors = [d.leaf(dtype, (channels,), extreme=0.05) for _ in range(3)]
+    vectors = [d.leaf(dtype, (channels,), Role(-2, 2)) for _ in range(3)]
     variance = d.leaf(dtype, (channels,), POSITIVE)
     d.node(operator, [x, *vectors, variance], {} if d.chance(0.5) else {"epsilon": 1e-3})
 
@@ -24,14 +24,14 @@ def _instance_norm(d: Drawer, operator: str) -> None:
     if operator == "GroupNormalization":
         attributes["num_groups"] = groups = d.choice([g for g in (1, 2, 4, channels) if channels % g == 0])
         channels = channels if d.opset >= 21 else groups
-    d.node(operator, [x, *(d.tensor((d.dtype(x),), shape=(channels,)) for _ in range(2))], attributes)
+    d.node(operator, [x, *(d.leaf(d.dtype(x), (channels,), Role(-2, 2)) for _ in range(2))], attributes)
 
 
 def _layer_norm(d: Drawer, operator: str) -> None:
     x = d.tensor(FLOATS, rank=(1, 2, 3, 4))
     shape = d.array(x).shape
     axis = d.axis(len(shape))
-    inputs = [x, d.tensor((d.dtype(x),), shape=shape[axis % len(shape) :])]
+    inputs = [x, d.leaf(d.dtype(x), shape[axis % len(shape) :], Role(-2, 2))]
     if operator == "LayerNormalization" and d.chance(0.6):
         inputs.append(d.tensor((d.dtype(x),), shape=shape[axis % len(shape) :]))
     outputs = d.choice((1, 1, 1, 3)) if operator == "LayerNormalization" else 1
