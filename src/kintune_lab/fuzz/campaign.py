@@ -81,29 +81,31 @@ class Counts(msgspec.Struct):
 
 
 class Campaign:
-    """Graphs 0 to `graphs` - 1 of a seed; `output` has a log, `log.jsonl`, and a folder for each saved fault."""
+    """Models 0 to `models` - 1 of a seed; `output` has a log, `WHAT-SEED.jsonl`, and a folder for each saved fault."""
 
     def __init__(
         self,
-        graphs: int,
+        what: str,
+        models: int,
         seed: int,
         output: Path,
         processes: int,
         say: Callable[[str], None],
-        start: Callable[[int], Worker] = Worker,
+        start: Callable[[str, int], Worker] = Worker,
     ) -> None:
         """Read the log of an earlier run with this seed.
 
         Raises:
             InputError: it cannot be read.
         """
-        self._graphs = graphs
+        self._what = what
+        self._models = models
         self._seed = seed
         self._output = output
         self._processes = processes
         self._say = say
         self._start = start
-        self._log = output / f"log-{seed}.jsonl"
+        self._log = output / f"{what}-{seed}.jsonl"
         self._lock = threading.Lock()
         self.counts = Counts()
         self.faults: list[Fault] = []
@@ -112,7 +114,7 @@ class Campaign:
     def run(self) -> Counts:
         """Try all graphs that the log does not have."""
         todo: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number in range(self._graphs):
+        for number in range(self._models):
             if number not in self._known:
                 todo.put(number)
         before, at = self.counts.graphs, time.monotonic()
@@ -134,14 +136,14 @@ class Campaign:
         return self.counts
 
     def _work(self, todo: queue.SimpleQueue[int]) -> None:
-        worker = self._start(self._seed)
+        worker = self._start(self._what, self._seed)
         try:
             while True:
                 try:
                     number = todo.get_nowait()
                 except queue.Empty:
                     return
-                verdict = worker.try_graph(number)
+                verdict = worker.try_model(number)
                 signature = ""
                 if verdict.kind in FAULTS:
                     verdict, signature = self._reduce(worker, number, verdict)
@@ -155,22 +157,15 @@ class Campaign:
 
         def fails(part: object) -> bool:
             assert isinstance(part, list)
-            found = worker.try_graph(number, part)
+            found = worker.try_model(number, part)
             if found.kind is verdict.kind:
                 smallest[0] = found
             return found.kind is verdict.kind
 
-        kept = list(verdict.kept or range(64))
-        if not verdict.kept:  # the process ended, and could not say how many nodes there are
-            from kintune_lab.fuzz.schemas import draw_graph
-
-            kept = list(range(len(draw_graph(self._seed, number).nodes)))
-        part = reduced(kept, lambda tried: fails(list(tried)))
+        part = reduced(verdict.kept, lambda tried: fails(list(tried)))
         found = msgspec.structs.replace(
             smallest[0], kept=tuple(part), refused=verdict.refused, disputed=verdict.disputed, seconds=verdict.seconds
         )
-        operators = found.operators or self._operators(number, part)
-        found = msgspec.structs.replace(found, operators=operators)
         signature = _signature(found)
         with self._lock:
             seen = self.counts.signatures[signature]
@@ -180,12 +175,6 @@ class Campaign:
             worker.save(number, part, folder, said)
             self._say(f"{found.kind.value}: {signature}: graph {number}: {found.reason[:200]}")
         return found, signature
-
-    def _operators(self, number: int, part: list[int]) -> tuple[str, ...]:
-        from kintune_lab.fuzz.schemas import draw_graph
-
-        drawn = draw_graph(self._seed, number)
-        return tuple(sorted({drawn.nodes[at].op_type for at in part}))
 
     def _note(self, number: int, verdict: Verdict, signature: str) -> None:
         with self._lock:
@@ -211,7 +200,7 @@ class Campaign:
                 read = msgspec.json.decode(line, type=_Line)
             except msgspec.DecodeError:
                 continue
-            if read.number < self._graphs:
+            if read.number < self._models:
                 self._count(read)
                 yield read.number
 

@@ -11,7 +11,7 @@ from kintune_lab.fuzz.graph import Case, DrawnGraph
 from kintune_lab.fuzz.known import expected_of, undefined
 from kintune_lab.fuzz.values import Array, draw_extreme, draw_ordinary, is_large
 
-__all__ = ["input_sets", "noisy_values"]
+__all__ = ["input_sets", "noisy_values", "with_noise"]
 
 Values = Mapping[str, Value]
 
@@ -56,12 +56,12 @@ def noisy_values(case: Case, evaluator: Evaluator, values: Values, seed: int) ->
     """
     rng = np.random.default_rng(seed)
     made = {name for node in case.nodes for name in node.output}
-    found = {name: _noisy(rng, value) for name, value in values.items() if name not in made}
+    found = {name: with_noise(rng, value) for name, value in values.items() if name not in made}
     try:
         for node in case.nodes:
             computed, _ = expected_of(evaluator, node, found)
             exact = node.op_type in _STEPS or all(_is_whole(found[name]) for name in node.input if name)
-            found |= {name: _noisy(rng, value, whole=exact) for name, value in computed.items()}
+            found |= {name: with_noise(rng, value, whole=exact) for name, value in computed.items()}
     except Refused:
         return None
     return found
@@ -72,7 +72,7 @@ def _is_whole(value: Value) -> bool:
     return all(bool((each == np.rint(each)).all()) for each in (value if isinstance(value, list) else [value]))
 
 
-def _noisy(rng: np.random.Generator, value: Value, *, whole: bool = True) -> Value:
+def with_noise(rng: np.random.Generator, value: Value, *, whole: bool = True) -> Value:
     """The value with noise; integers, and with `whole` floats that are integers, as they are."""
     if isinstance(value, list):
         return [_noise_in(rng, each, whole) for each in value]

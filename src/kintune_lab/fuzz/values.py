@@ -78,10 +78,12 @@ def draw_extreme(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], r
         return values if role.sorted_ else filled
     if kind.kind != "f":
         limits = np.iinfo(kind)
+        high = int(limits.max) if kind.itemsize < 4 else 1 << 4 * kind.itemsize - 2  # the square of which has the type
+        low = max(int(limits.min), -high - 1)
         chosen = int(rng.integers(0, 4))
         if chosen < 3:
-            return np.full(shape, (0, limits.max, limits.min)[chosen], kind)
-        return np.asarray(rng.choice(np.array([limits.min, limits.max, 0, 1], kind), shape))
+            return np.full(shape, (0, high, low)[chosen], kind)
+        return np.asarray(rng.choice(np.array([low, high, 0, 1], kind), shape))
     limits_ = np.finfo(kind)
     with np.errstate(all="ignore"):
         match int(rng.integers(0, 9)):

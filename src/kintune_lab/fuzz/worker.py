@@ -1,4 +1,4 @@
-"""The process that tries graphs, and its other end.
+"""The process that tries models, and its other end.
 
 It reads a line for each request and answers with lines: how far it has come, then a verdict.  Where it ends, or answers
 too late, the verdict says so, and the next request starts another process.
@@ -17,13 +17,14 @@ from pathlib import Path
 import msgspec
 
 from kintune.errors import cause_line
+from kintune_lab.fuzz.subject import Subject
 from kintune_lab.fuzz.verdict import Kind, Verdict
 
 __all__ = ["Worker", "serve"]
 
 _MODULE = "kintune_lab.fuzz.worker"
 _PATIENCE_S = 120.0
-_GRAPHS_A_PROCESS = 200
+_MODELS_A_PROCESS = 200
 
 
 class _Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,21 +36,25 @@ class _Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     stage: str = ""
+    operators: tuple[str, ...] = ()
     verdict: Verdict | None = None
 
 
 class Worker:
-    """A process that tries graphs of one seed; it is started when it is needed."""
+    """A process that tries models of one kind and seed; it is started when it is needed."""
 
-    def __init__(self, seed: int, patience: float = _PATIENCE_S) -> None:
+    def __init__(self, what: str, seed: int, patience: float = _PATIENCE_S) -> None:
+        """`what` is drawn: "onnx" or "torch"."""
+        self._what = what
         self._seed = seed
+        self._operators: tuple[str, ...] = ()
         self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
         self._done = 0
 
-    def try_graph(self, number: int, kept: Collection[int] | None = None) -> Verdict:
-        """As `Trial.try_graph`; a process that ends is a verdict, too."""
+    def try_model(self, number: int, kept: Collection[int] | None = None) -> Verdict:
+        """As `Trial.try_model`; a process that ends is a verdict, too."""
         return self._ask(_Request(number, None if kept is None else tuple(kept)))
 
     def save(self, number: int, kept: Collection[int], folder: Path, said: str) -> None:
@@ -64,7 +69,7 @@ class Worker:
             self._process, self._pending, self._done = None, b"", 0
 
     def _ask(self, request: _Request) -> Verdict:
-        if self._done >= _GRAPHS_A_PROCESS:
+        if self._done >= _MODELS_A_PROCESS:
             self.close()
         process = self._process or self._start()
         assert process.stdin is not None
@@ -82,17 +87,17 @@ class Worker:
             answer = msgspec.json.decode(line, type=_Answer)
             if answer.verdict is not None:
                 return answer.verdict
-            stage = answer.stage
+            stage, self._operators = answer.stage, answer.operators
         hung = process.poll() is None and time.monotonic() - begun >= self._patience
         if not hung:
             process.wait()
         code = process.returncode
         self.close()
-        return _ended(stage, hung, code, request)
+        return _ended(stage, hung, code, request, self._operators)
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", _MODULE, str(self._seed)],
+            [sys.executable, "-W", "ignore", "-m", _MODULE, self._what, str(self._seed)],
             env={**os.environ, "TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -117,19 +122,30 @@ class Worker:
         return line
 
 
-def _ended(stage: str, hung: bool, code: int | None, request: _Request) -> Verdict:
-    """The verdict on a graph whose process ended or hung."""
+def _ended(stage: str, hung: bool, code: int | None, request: _Request, operators: tuple[str, ...]) -> Verdict:
+    """The verdict on a model whose process ended or hung."""
     from kintune_lab.fuzz.trial import REFERRED
 
     said = "no answer" if hung else f"the process ended with {code}"
-    kept = request.kept or ()
+    kept = tuple(range(len(operators))) if request.kept is None else request.kept
+    operators = tuple(sorted({operators[at] for at in kept if at < len(operators)}))
     if stage != REFERRED:
         return Verdict(Kind.NOT_COMPARED, f"a reference: {said}", kept)
-    return Verdict(Kind.HUNG if hung else Kind.CRASHED, said, kept)
+    return Verdict(Kind.HUNG if hung else Kind.CRASHED, said, kept, operators)
 
 
-def serve(seed: int) -> None:
-    """Try the graphs that are asked for; nothing but answers may be written to the standard output."""
+def _subject(what: str, seed: int) -> Subject:
+    if what == "torch":
+        from kintune_lab.fuzz.torch_programs import TorchPrograms
+
+        return TorchPrograms(seed)
+    from kintune_lab.fuzz.onnx_graphs import OnnxGraphs
+
+    return OnnxGraphs(seed)
+
+
+def serve(what: str, seed: int) -> None:
+    """Try the models that are asked for; nothing but answers may be written to the standard output."""
     from kintune_lab.fuzz.trial import Trial
 
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -138,7 +154,7 @@ def serve(seed: int) -> None:
     def say(answer: _Answer) -> None:
         answers.write(msgspec.json.encode(answer) + b"\n")
 
-    trial = Trial(seed, lambda stage: say(_Answer(stage=stage)))
+    trial = Trial(_subject(what, seed), lambda stage, operators: say(_Answer(stage=stage, operators=operators)))
     for line in sys.stdin.buffer:
         request = msgspec.json.decode(line, type=_Request)
         if request.folder:
@@ -146,11 +162,11 @@ def serve(seed: int) -> None:
             say(_Answer(verdict=Verdict(Kind.RIGHT)))
         else:
             try:
-                verdict = trial.try_graph(request.number, request.kept)
+                verdict = trial.try_model(request.number, request.kept)
             except Exception as error:  # a mistake of the fuzzer itself
                 verdict = Verdict(Kind.INTERNAL, f"the fuzzer: {type(error).__name__}: {cause_line(error)}")
             say(_Answer(verdict=verdict))
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -18,10 +18,10 @@ class _Scripted(Worker):
 
     tried: list[int]
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
+    def __init__(self, what: str, seed: int) -> None:
+        super().__init__(what, seed)
 
-    def try_graph(self, number: int, kept: Collection[int] | None = None) -> Verdict:
+    def try_model(self, number: int, kept: Collection[int] | None = None) -> Verdict:
         nodes = tuple(range(5)) if kept is None else tuple(kept)
         if kept is None:
             self.tried.append(number)
@@ -39,7 +39,7 @@ def scripted() -> Any:
 
 
 def test_faults_are_reduced_counted_by_signature_and_saved_three_times(tmp_path: Path, scripted: Any) -> None:
-    campaign = Campaign(20, 1, tmp_path, 2, lambda line: None, scripted)
+    campaign = Campaign("onnx", 20, 1, tmp_path, 2, lambda line: None, scripted)
     counts = campaign.run()
     assert (counts.graphs, counts.faults, counts.kinds[Kind.RIGHT]) == (20, 10, 10)
     assert dict(counts.signatures) == {"wrong: Add": 10}
@@ -48,22 +48,22 @@ def test_faults_are_reduced_counted_by_signature_and_saved_three_times(tmp_path:
 
 
 def test_a_campaign_goes_on_where_it_was_interrupted(tmp_path: Path, scripted: Any) -> None:
-    Campaign(6, 1, tmp_path, 1, lambda line: None, scripted).run()
-    with open(tmp_path / "log-1.jsonl", "ab") as file:
+    Campaign("onnx", 6, 1, tmp_path, 1, lambda line: None, scripted).run()
+    with open(tmp_path / "onnx-1.jsonl", "ab") as file:
         file.write(b'{"number":9,"verd')  # a process was killed
-    counts = Campaign(10, 1, tmp_path, 1, lambda line: None, scripted).run()
+    counts = Campaign("onnx", 10, 1, tmp_path, 1, lambda line: None, scripted).run()
     assert sorted(scripted.tried) == list(range(10))
     assert counts.graphs == 10
 
 
 def test_other_seeds_have_logs_of_their_own(tmp_path: Path, scripted: Any) -> None:
-    Campaign(3, 1, tmp_path, 1, lambda line: None, scripted).run()
-    Campaign(3, 2, tmp_path, 1, lambda line: None, scripted).run()
+    Campaign("onnx", 3, 1, tmp_path, 1, lambda line: None, scripted).run()
+    Campaign("onnx", 3, 2, tmp_path, 1, lambda line: None, scripted).run()
     assert sorted(scripted.tried) == [0, 0, 1, 1, 2, 2]
 
 
 def test_the_line_has_all_counts(tmp_path: Path, scripted: Any) -> None:
-    counts = Campaign(4, 1, tmp_path, 1, lambda line: None, scripted).run()
+    counts = Campaign("onnx", 4, 1, tmp_path, 1, lambda line: None, scripted).run()
     line = counts.line(2.0, 4)
     assert line.startswith("4 graphs: 2 right, 0 refused, 0 not compared, 2 wrong, 0 internal error, 0 crashed")
     assert line.endswith("2.00 graphs a second")

@@ -1,0 +1,85 @@
+"""ONNX graphs as subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+
+from kintune.models.onnx_nodes import used_tensors
+from kintune_lab.fuzz.comparing import difference
+from kintune_lab.fuzz.evaluation import Evaluator
+from kintune_lab.fuzz.graph import DrawnGraph, as_case
+from kintune_lab.fuzz.input_sets import input_sets, noisy_values
+from kintune_lab.fuzz.schemas import draw_graph
+from kintune_lab.fuzz.subject import Part, Values
+from kintune_lab.fuzz.values import Array
+
+__all__ = ["OnnxGraphs"]
+
+
+class OnnxGraphs:
+    """The graphs of a seed; see `Subject`."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._number = -1
+        self._drawn = DrawnGraph(0)
+        self._evaluator = Evaluator(0)
+
+    def draw(self, number: int) -> None:
+        """As `Subject.draw`."""
+        self._drawn = draw_graph(self._seed, number)
+        self._evaluator = Evaluator(self._drawn.opset)
+        self._number = number
+
+    @property
+    def operators(self) -> Sequence[str]:
+        """As `Subject.operators`."""
+        return [node.op_type for node in self._drawn.nodes]
+
+    @property
+    def version(self) -> int:
+        """As `Subject.version`."""
+        return self._drawn.opset
+
+    @property
+    def disputed(self) -> Sequence[str]:
+        """As `Subject.disputed`."""
+        return self._drawn.disputed
+
+    def sets(self, wanted: int) -> list[Values]:
+        """As `Subject.sets`."""
+        return list(input_sets(self._drawn, self._evaluator, (self._seed, self._number, 1), wanted))
+
+    def part(self, kept: Sequence[int]) -> Part:
+        """As `Subject.part`."""
+        case = as_case(self._drawn, kept)
+        tensors = {name for node in case.nodes for name in (*used_tensors(node), *node.output) if name}
+        return Part(case.inputs, case.outputs, frozenset(tensors), case)
+
+    def write(self, part: Part, folder: Path) -> Path:
+        """As `Subject.write`."""
+        path = folder / "model.onnx"
+        onnx.save(part.content.model, path)
+        return path
+
+    def noisy(self, part: Part, values: Values, seed: int) -> Values | None:
+        """As `Subject.noisy`."""
+        return noisy_values(part.content, self._evaluator, values, seed)
+
+    def is_second_reference(self, part: Part, values: Values, outputs: Mapping[str, Array]) -> bool:
+        """As `Subject.is_second_reference`."""
+        made = {name for node in part.content.nodes for name in node.output}
+        found = {name: value for name, value in values.items() if name not in made}
+        for node in part.content.nodes:
+            computed = self._evaluator.reference(node, found)
+            if computed is None:
+                return False
+            found |= computed
+        return not any(difference(value, found[name]) for name, value in outputs.items())
+
+    def listing(self, part: Part) -> str:
+        """As `Subject.listing`."""
+        return "\n".join(onnx.printer.to_text(node) for node in part.content.nodes)
