@@ -106,6 +106,7 @@ def _qlinear_pool(d: Drawer, operator: str) -> None:
     if operator == "QLinearAveragePool":
         kernel, attributes = window(d, d.array(x).shape[2:], dilated=False)
         attributes |= {"kernel_shape": kernel, "count_include_pad": d.integer(0, 1)}
+        attributes.pop("auto_pad", None)  # onnxruntime pads by negative amounts where strides exceed the window
     inputs = [x, *(make for _ in range(2) for make in (_scale_of(d), _zero_of(d, dtype)))]
     d.node(operator, inputs, attributes, domain=MICROSOFT)
 

@@ -9,8 +9,8 @@ __all__ = ["RULES"]
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _FUNCTIONS = {"LSTM": 3, "GRU": 2, "RNN": 1}
-# not Softplus, which overflows in onnxruntime from 89 on
-_ACTIVATIONS = ("Sigmoid", "Tanh", "Relu", "HardSigmoid", "Softsign", "LeakyRelu", "ThresholdedRelu", "Elu")
+_ACTIVATIONS = ("Sigmoid", "Tanh", "HardSigmoid", "Softsign")
+"""Bounded ones: with others, states grow and rounding decides; Softplus overflows in onnxruntime from 89 on."""
 
 
 def _draw_recurrent(d: Drawer, operator: str) -> None:
