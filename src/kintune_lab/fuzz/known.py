@@ -107,6 +107,12 @@ DIFFERENCES: tuple[KnownDifference, ...] = (
     KnownDifference(
         frozenset({"MaxPool", "GlobalMaxPool"}), "the reference drops axes, and windows that begin in the padding"
     ),
+    KnownDifference(
+        frozenset({"Shrink"}),
+        "onnxruntime computes float64 in float32",
+        lambda node, operands: operands[0].dtype == np.float64,
+        expected=_by_reference,
+    ),
     KnownDifference(frozenset({"LpNormalization"}), "the reference sums values without their absolute value for p=1"),
     KnownDifference(
         frozenset({"GridSample"}), "the reference clips the cubic's neighbours in other places at the border"
@@ -228,5 +234,5 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
 
 Not defined are numbers out of the range of an integer type, integers divided by zero, elements written twice, an order
 of NaN, and coordinates that are no numbers.  onnxruntime clamps NaN in recurrent layers; zeros between the weights of a
-transposed convolution make NaN of infinities, as fast Fourier transforms do; windows of two steps are nothing but rounding.
+transposed convolution make NaN of infinities, as fast Fourier transforms do; windows of two steps are rounding alone.
 """
