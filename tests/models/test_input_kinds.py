@@ -150,3 +150,20 @@ def test_indices_are_bounded_only_where_each_is_looked_up(tmp_path: Path) -> Non
         "some": None,
         "padded": None,
     }
+
+
+def test_what_only_decided_extents_is_sizes(tmp_path: Path) -> None:
+    from onnx import helper
+
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"]), helper.make_node("Cast", ["n"], ["z"], to=1)]
+    import onnx
+
+    from kintune.models.importer import load
+
+    ends = [("x", 1, [2, 3]), ("shape", 7, [2]), ("n", 7, [2]), ("y", 1, [3, 2]), ("z", 1, [2])]
+    values = [helper.make_tensor_value_info(*each) for each in ends]
+    graph = helper.make_graph(nodes, "g", values[:3], values[3:])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    found = {tensor.name: tensor.values for tensor in load(ModelRef("onnx", str(path), "m")).inputs}
+    assert found == {"x": "", "shape": "sizes", "n": "counts"}

@@ -30,7 +30,7 @@ def tensors(draw: Any, name: str = "x") -> Tensor:
         "string": ("",),
         "bool": ("", "mask"),
         **dict.fromkeys(FLOATS, ("", "image", "positive", "mask", "choices")),
-        **dict.fromkeys(INTEGERS, ("", "counts", "lengths", "mask", "choices")),
+        **dict.fromkeys(INTEGERS, ("", "counts", "lengths", "sizes", "mask", "choices")),
         **dict.fromkeys(("int8", "uint8"), ("bytes", "mask")),
     }
     role = draw(st.sampled_from(roles[dtype]))
@@ -56,7 +56,7 @@ def test_every_set_is_one_that_the_model_takes(inputs: tuple[Tensor, ...]) -> No
 @given(tensors())
 def test_what_decides_is_kept(tensor: Tensor) -> None:
     drawn = draw_inputs([tensor], 1)["x"]
-    kept = tensor.values in ("choices", "lengths") or tensor.dtype == "string"
+    kept = tensor.values in ("choices", "lengths", "sizes") or tensor.dtype == "string"
     integer = tensor.dtype in INTEGERS and tensor.values not in ("ids", "mask", "bytes") and tensor.bounds is None
     for each in extreme_inputs([tensor], 1, keep_integers=True):
         assert not kept

@@ -61,7 +61,7 @@ class Tensor(NamedTuple):
 
     `bounds` holds the least and the greatest value of an input that is an index.  `values` says what an input stands
     for: "ids" (less than `below`), "mask", "bytes", "counts", "lengths", "image", "positive", "choices" (all elements
-    are one of `choices`) or nothing.
+    are one of `choices`), "sizes" (which the network does not read) or nothing.
     """
 
     name: str

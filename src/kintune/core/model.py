@@ -75,7 +75,8 @@ class Tensor(msgspec.Struct, frozen=True):
     `bounds` holds the least and the greatest value that an integer input may have, where the model uses it as an index;
     None where any value will do.  `values` says what an input stands for, as far as its use tells: "ids" (less than
     `below`), "mask", "bytes", "counts", "lengths", "image", "positive", "choices" (all elements are one of `choices`,
-    with which the model compares it) or nothing; inputs are drawn accordingly.
+    with which the model compares it), "sizes" (which the network does not read: it has decided extents) or nothing;
+    inputs are drawn accordingly.
     """
 
     name: str

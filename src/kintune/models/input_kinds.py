@@ -76,6 +76,7 @@ class _Found:
         self.indices: set[int] = set()  # inputs from which an index of unknown range may be computed
         self.bounds: dict[int, tuple[int, int]] = {}  # indices all of whose values are checked: least and greatest
         self.bounded: dict[Any, int] = {}  # variable that reads by an input alone, or marks it -> that input
+        self.used: set[int] = set()  # inputs that the network reads
 
     def bound(self, variable: relax.Var, trace: _Trace, size: int, from_end: int) -> None:
         """Note that every element of the traced value is an index of a table of `size` entries, read by `variable`.
@@ -156,6 +157,8 @@ def _with_kind(position: int, tensor: Tensor, found: _Found) -> Tensor:
         tensor = msgspec.structs.replace(tensor, bounds=bounds)
     if position in found.below:
         return msgspec.structs.replace(tensor, values="ids", below=found.below[position])
+    if position not in found.used and tensor.dtype != "bool":
+        return msgspec.structs.replace(tensor, values="sizes")
     if position in found.indices and "mask" not in name:
         return tensor
     if "mask" in name or (position in found.conditions and (integral or tensor.dtype == "bool")):
@@ -194,6 +197,9 @@ def _look(main: relax.Function) -> _Found:
     touched: dict[Any, set[int]] = {parameter: {i} for i, parameter in enumerate(main.params)}
     negative: dict[_Trace, list[relax.Var]] = {}
     numbers: dict[Any, Any] = {}
+    used: set[Any] = set()
+    relax.analysis.post_order_visit(main.body, lambda each: used.add(each) if isinstance(each, relax.Var) else None)
+    found.used = {i for i, parameter in enumerate(main.params) if parameter in used}
     if not isinstance(main.body, relax.SeqExpr):
         return found
     for block in main.body.blocks:

@@ -32,7 +32,7 @@ _DENORMAL = {"float16": 2.0**-20, "float64": 1e-310}  # others have `_SINGLE_DEN
 _SINGLE_DENORMAL = 1e-40
 _BOX = 4  # numbers of a box
 _BOX_NAMES = ("box", "roi")
-_KEPT = frozenset({"choices", "lengths"})
+_KEPT = frozenset({"choices", "lengths", "sizes"})
 
 _Values: TypeAlias = Callable[[Tensor, Array], Array]
 """Makes the values of an input, given those that were drawn for it."""
@@ -88,8 +88,9 @@ def extreme_inputs(
     """The sets of extreme inputs of a model: at most eight, and none that equals the drawn or given inputs.
 
     The same for the same seed.  Where the user has `given` inputs, these take the place of drawn ones.  What must stay
-    keeps those values: numbers with which the model compares an input, lengths, strings, and with `keep_integers` all
-    integers but masks, bytes and indices, since they may decide extents.  Indices stay within their table.
+    keeps those values: numbers with which the model compares an input, lengths, sizes, strings, and with
+    `keep_integers` all integers but masks, bytes and indices, since they may decide extents.  Indices stay within their
+    table.
     """
     drawn = draw_inputs(tensors, seed) if given is None else dict(given)
     found: list[ExtremeInputs] = []
