@@ -61,6 +61,41 @@ DEVICES: list[Resource] = [
 KINDS = ["select", "build", "profile"]
 
 
+def fits(auditor: Auditor, demand: Demand) -> bool:
+    """Whether the resources that a stage needs are free, by looking at each of them."""
+    there = {id: resource for id, resource in auditor._resources.items() if id not in auditor._lost}
+    booked = [seen.placement for seen in auditor._live.values() if seen.placement is not None]
+
+    def has_room(host: Resource | None, cores: int) -> bool:
+        mine = [placement for placement in booked if isinstance(host, Host) and placement.host == host.id]
+        return (
+            isinstance(host, Host)
+            and host.cores - sum(placement.cores for placement in mine) >= cores
+            and host.memory_mb - sum(placement.memory_mb for placement in mine) >= demand.memory_mb
+        )
+
+    def takes(device: Resource) -> bool:
+        if not isinstance(device, Device) or device.type != demand.device or device.host not in (None, *there):
+            return False
+        users = [placement for placement in booked if placement.device == device.id]
+        if any(placement.exclusive for placement in users) or (demand.exclusive and users):
+            return False
+        if device.capacity is not None and len(users) >= device.capacity:
+            return False
+        cores = demand.cores
+        if demand.exclusive and device.on_host_cores:
+            host = there[device.host or ""]
+            assert isinstance(host, Host)
+            cores = host.cores
+        if device.host is None:
+            return not (cores or demand.memory_mb) or any(has_room(host, cores) for host in there.values())
+        return has_room(there[device.host], cores)
+
+    if demand.device is None:
+        return any(has_room(host, demand.cores) for host in there.values())
+    return any(takes(device) for device in there.values())
+
+
 class Schedule(RuleBasedStateMachine):
     """Drives a scheduler as an engine does, with all kinds of failures in any order."""
 
@@ -215,6 +250,12 @@ class Schedule(RuleBasedStateMachine):
     @rule(step=st.floats(0, 10))
     def pass_time(self, step: float) -> None:
         self.now += step
+
+    @invariant()
+    def nothing_that_fits_waits_if_greedy(self) -> None:
+        if self.policy is Greedy and not self.bundling and hasattr(self, "auditor"):
+            waiting = [seen.stage for key, seen in self.auditor._live.items() if self.auditor._could_start(key, seen)]
+            assert not [stage for stage in waiting if stage.affinity is None and fits(self.auditor, stage.demand)]
 
     @invariant()
     def one_job_at_a_time_if_sequential(self) -> None:

@@ -390,3 +390,14 @@ def test_a_story_is_bounded() -> None:
         scheduler.handle(PriorityChanged(0, "j", priority))
     assert len(scheduler.history("j")) == 5
     assert scheduler.history("x") == ()
+
+
+@pytest.mark.parametrize("demand", [Demand(cores=1, device="gpu"), Demand(memory_mb=1, device="gpu")])
+def test_a_stage_on_a_free_device_starts_once_the_host_has_what_it_needs_besides(demand: Demand) -> None:
+    audited = Audited(Eager())
+    for event in (ResourceJoined(0, HOST), ResourceJoined(0, Device("g", "gpu")), JobAdded(0, "j")):
+        audited(event)
+    assert len(audited(StageReady(0, stage("all", demand=Demand(cores=4, memory_mb=1000))))) == 1
+    assert audited(StageReady(0, stage("next", "other", demand=demand))) == []
+    (start,) = audited(StageDone(1, "j", "all", 0))
+    assert start == Start("next", "j", 0, Placement("here", demand.cores, demand.memory_mb, "g"))

@@ -157,3 +157,20 @@ def test_the_size_of_a_round_is_what_is_left_to_gain() -> None:
 
 def test_without_a_time_or_a_bound_all_may_be_gained() -> None:
     assert prospect(_state("a", [])) == prospect(_state("a", [5.0])) == 1.0
+
+
+@given(fall=st.floats(0.1, 30.0), best=st.floats(100.0, 1e5))
+def test_the_past_gain_is_the_mean_over_the_last_three_rounds(fall: float, best: float) -> None:
+    """So the same fall over twice as many rounds promises half as much; what lies further back promises nothing."""
+
+    def promised(*before: float) -> float:
+        state, flat = _state("a", [*before, best]), _state("a", [best])
+        state.rounds = flat.rounds = 2.0
+        return expected_gain(state, 0.0) - expected_gain(flat, 0.0)
+
+    once = promised(best + fall)
+    assert math.isclose(once, 0.3 * fall, rel_tol=1e-6)
+    assert math.isclose(promised(best + fall, best + fall / 2), once / 2, rel_tol=1e-6)
+    assert math.isclose(promised(best + fall, best + fall, best), once / 3, rel_tol=1e-6)
+    assert math.isclose(promised(best + 50 * fall, best, best, best), 0.0, abs_tol=1e-6 * fall)
+    assert math.isclose(promised(math.inf, best + fall), once, rel_tol=1e-6)

@@ -10,8 +10,10 @@ from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import Strategy
 from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
+from kintune.search.build_costs import BuildCosts
 from kintune.search.cost_model import Trees
 from kintune.search.evolve import draw
+from kintune.search.family import Samples
 from kintune.search.foresee import sibling
 from kintune.search.session import SearchSession
 from kintune.search.space import Draft
@@ -270,3 +272,63 @@ def test_the_search_beats_random_draws(product: Product) -> None:
         ratios.append(found.best_us / min(space.measure(d.candidate).median_us for d in drawn if d is not None))
     assert max(ratios) < 1.0
     assert float(np.exp(np.mean(np.log(ratios)))) < 0.85
+
+
+def _tell_rules(session: SearchSession, space: SyntheticSpace, count: int) -> None:
+    """Make the first programs of the rule known."""
+    for workload in space.products:
+        for verified in space.verify(space.rules(workload, count)):
+            assert verified is not None
+            session.know(verified.candidate, space.measure(verified.candidate), verified.features)
+
+
+class _Moving:
+    """Families that depend on measurements: each subgraph is one of its own until `moved` says otherwise."""
+
+    dynamic = True
+
+    def __init__(self) -> None:
+        self.moved: dict[str, str] = {}
+
+    def group(self, evidence: Sequence[Samples], previous: object) -> dict[str, str]:
+        workloads = [each.subject.workload for each in evidence]
+        return {workload: self.moved.get(workload, workload) for workload in workloads}
+
+
+def test_an_update_names_what_moved_and_trains_what_was_measured_left_or_joined(
+    space: SyntheticSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving = _Moving()
+    monkeypatch.setattr("kintune.search.session.families", lambda *_, **__: moving)
+    session = new_session(space)
+    _tell_rules(session, space, 16)
+    assert session.learn() == ({}, {}, ())
+    moving.moved = {"wide": "deep"}
+    learnt = session.learn()
+    assert learnt.families == {"wide": "deep"}
+    assert set(learnt.models) == {"deep"}  # nothing is left of the family `wide`
+    moving.moved = {"wide": "new", "prime": "other"}
+    session.adopt({}, {"wide": "new", "prime": "new"})
+    learnt = session.learn()
+    assert learnt.families == {"prime": "other"}
+    assert set(learnt.models) == {"new", "other"}
+
+
+def test_the_builds_that_take_longest_begin_first_and_untuned_programs_last(space: SyntheticSpace) -> None:
+    session = new_session(space, strategy=Strategy(round_size=96, again=0, width=1))
+    _tell_rules(session, space, 8)
+    plan = session.plan()
+    assert plan is not None
+    picks = {p.draft.candidate: p.draft.features for p in session.select(plan)[0]}
+    session.begin(plan, picks)
+    costs = BuildCosts(seed=0, threads=1)
+    candidates = list(picks)
+    assert session.dearest_first(candidates) == candidates  # too few were built
+    for number, (candidate, row) in enumerate(picks.items()):
+        session.built(candidate, 0.1 + number % 7)
+        costs.note(row, 0.1 + number % 7)
+    assert len(picks) >= 64
+    ordered = costs.dearest_first(candidates, picks)
+    assert ordered != candidates
+    untuned = Candidate.untuned("wide")
+    assert session.dearest_first([untuned, *candidates]) == [*ordered, untuned]

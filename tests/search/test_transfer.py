@@ -1,12 +1,17 @@
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
+from kintune.core.knowledge import KnownProgram
 from kintune.search.evolve import draw
-from kintune.search.transfer import carry, counterpart
+from kintune.search.family import Subject
+from kintune.search.subgraph import SubgraphState
+from kintune.search.transfer import TransferredPrograms, carry, counterpart
 
 _EXTENTS = st.sampled_from([1, 2, 3, 7, 8, 12, 14, 49, 56, 64, 96, 100, 128, 768, 3072])
 
@@ -74,3 +79,40 @@ def test_the_counterpart_takes_the_same_steps() -> None:
     here = _sketch("here", (8, 8, 8), trace=b"fused")
     plain, fused = _sketch("there", (4, 4, 4), trace=b"plain"), _sketch("there", (4, 4, 4), trace=b"fused")
     assert counterpart(here, [plain, fused]) is fused
+
+
+def _subject(workload: str, operator: str = "dense") -> Subject:
+    return Subject(workload, 1, 1e6, operator, operator)
+
+
+@given(extents=st.lists(_sizes, min_size=1, max_size=5), own=_sizes, ranks=st.lists(st.booleans(), min_size=5))
+def test_programs_come_by_their_rank_and_then_the_nearest_in_extents_first(
+    extents: list[tuple[int, int, int]], own: tuple[int, int, int], ranks: list[bool]
+) -> None:
+    """A second program of a workload comes after the first ones of all others, however near it is."""
+    target = _sketch("own", own)
+    space: Any = SimpleNamespace(sketches=lambda workload: [target])
+    transferred = TransferredPrograms(space)
+    known, expected = [], []
+    for number, (size, second) in enumerate(zip(extents, ranks, strict=False)):
+        sketch = _sketch(f"w{number}", size)
+        distance = sum(abs(math.log(a / b)) for a, b in zip(size, own, strict=True))
+        for rank in range(1 + second):
+            candidate = draw(sketch, np.random.default_rng([number, rank]))
+            known.append(KnownProgram(_subject(sketch.workload), sketch, candidate, 1.0 - 0.1 * rank))
+            expected.append((rank, distance, carry(candidate, sketch, target)))
+    transferred.teach(reversed(known))
+    state = SubgraphState(_subject("own"), "op:dense")
+    assert transferred.known(state) == list(dict.fromkeys(c for _, _, c in sorted(expected)))  # type: ignore[type-var]
+    assert transferred.offered(state) == len(known)
+    assert transferred.known(SubgraphState(_subject("own", "conv2d"), "op:conv2d")) == []
+
+
+def test_slow_programs_and_those_of_the_same_workload_are_not_carried() -> None:
+    here, own = _sketch("here", (8, 8, 8)), _sketch("own", (8, 8, 8))
+    space: Any = SimpleNamespace(sketches=lambda workload: [own])
+    transferred = TransferredPrograms(space)
+    slow = KnownProgram(_subject("here"), here, draw(here, np.random.default_rng(0)), 0.79)
+    same = KnownProgram(_subject("own"), own, draw(own, np.random.default_rng(0)), 1.0)
+    transferred.teach([slow, same])
+    assert transferred.offered(SubgraphState(_subject("own"), "op:dense")) == 0

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kintune.core.stage import Demand, Stage
 from kintune.scheduler.events import (
@@ -203,3 +208,36 @@ class TestKeeping:
         scene.tell(JobExpects(scene.now, "filler", {"filler/fill": 5}))
         scene.done("critical/o0")
         assert scene.ask("other", "x", CORE, "own", own=True) == ["other/x"]
+
+
+@given(
+    priorities=st.lists(st.floats(0.1, 8.0), min_size=2, max_size=2, unique=True),
+    counts=st.lists(st.integers(1, 20), min_size=3, max_size=3),
+    had=st.integers(0, 5),
+    waited=st.floats(0.0, 1e5),
+)
+def test_of_jobs_that_differ_in_priority_alone_the_heavier_goes_first(
+    priorities: list[float], counts: list[int], had: int, waited: float
+) -> None:
+    """However long they wait; and the share of time since they came bounds how long a job waits."""
+    policy = Predictive()
+    policy.resource_joined(Device("g", "gpu"))
+    light, heavy = sorted(priorities)
+    jobs: list[Any] = [
+        SimpleNamespace(id=id, priority=priority, deadline=None, since=0.0, seq=seq)
+        for seq, (id, priority) in enumerate([("light", light), ("heavy", heavy), ("other", 1.0)])
+    ]
+    for job, count in zip(jobs, (counts[0], counts[0], counts[1]), strict=True):
+        policy.job_added(job)
+        stage = Stage("s", job.id, "x", GPU, duration_key="x")
+        policy.stage_ready(stage, job)
+        for _ in range(had):
+            policy.stage_ended(stage, job, 2.0, done=True)
+        policy.job_expects(job, {"x": count}, {"x": 2.0})
+    of_light, of_heavy, _ = (policy.rank(Stage("s", job.id, "x", GPU), job, waited) for job in jobs)
+    assert of_heavy < of_light
+    total_s, ahead_s = 2.0 * (had + counts[0]), 2.0 * counts[0]
+    share = (light + heavy + 1.0) / light
+    assert of_light <= total_s * share - ahead_s + 1e-9
+    if waited > 1e4 * max(share, 1.0):
+        assert of_light == pytest.approx(total_s * share - ahead_s)

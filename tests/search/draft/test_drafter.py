@@ -1,11 +1,16 @@
 import math
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Candidate
 from kintune.search.cost_model import Trees, relative_speeds
+from kintune.search.draft import drafter
 from kintune.search.draft.drafter import draft
 from kintune.search.features.analytic import AnalyticFeatures
 from kintune.search.propose import propose
@@ -117,3 +122,27 @@ def test_equal_generators_draft_equally(space: SyntheticSpace) -> None:
     state = _state(space, "p")
     one, two = (draft(state, space, Estimate(), 16, np.random.default_rng(4))[0] for _ in range(2))
     assert [p.draft.candidate for p in one] == [p.draft.candidate for p in two]
+
+
+@given(count=st.integers(1, 64), samples=st.lists(st.integers(0, 2000), min_size=2, max_size=2))
+def test_more_samples_let_the_drafter_rank_more_candidates(count: int, samples: list[int]) -> None:
+    """From three for each that is wanted, in one generation, to 64 in five, but never more than 4,096."""
+    space = SyntheticSpace([Product("p", 56, 128, 64)])
+    state = _state(space, "p", 3)
+    asked: list[tuple[int, int]] = []
+
+    def evolve(*_: object, size: int, generations: int) -> Any:
+        asked.append((size, generations))
+        raise InterruptedError
+
+    for experience in (0, *sorted(samples), 256):
+        with pytest.MonkeyPatch.context() as patch, suppress(InterruptedError):
+            patch.setattr(drafter, "evolve", evolve)
+            draft(state, space, None, count, np.random.default_rng(0), rules=False, experience=experience)
+    few, fewer, more, many = asked
+    fields = len(space.fields("p"))
+    seeds = sum(candidate in space.fields("p")[0].encoding for candidate in state.times_us)
+    assert few == (seeds + math.ceil(3 * count / fields), 1)
+    assert many == (min(4096, seeds + math.ceil(64 * count / fields)), 5)
+    assert few <= fewer <= more <= many
+    assert few[1] <= fewer[1] <= more[1] <= many[1]

@@ -184,3 +184,19 @@ def test_each_is_in_one_group_and_no_two_groups_are_near(n: int, least: float, s
     assert sorted(i for group in groups for i in group) == list(range(n))
     for at, left in enumerate(groups):
         assert all(affinity[np.ix_(left, right)].mean() < least for right in groups[at + 1 :])
+
+
+@given(flops=st.lists(st.floats(1e3, 1e12), min_size=2, max_size=4, unique=True), own=st.floats(1e3, 1e12))
+def test_one_with_few_samples_goes_with_the_one_of_its_signature_or_else_of_the_nearest_size(
+    flops: list[float], own: float
+) -> None:
+    def one(workload: str, size: float, signature: str = "conv2d") -> Subject:
+        return Subject(workload, 1, size, "conv2d", signature)
+
+    placed = {str(number): number for number in range(len(flops))}
+    others = {str(number): one(str(number), size) for number, size in enumerate(flops)}
+    nearest = min(range(len(flops)), key=lambda number: abs(np.log((1 + flops[number]) / (1 + own))))
+    assert measured._like(one("few", own), placed, others) == nearest
+    like = others | {"like": one("like", 1e15, "fused")}
+    assert measured._like(one("few", own, "fused"), {**placed, "like": len(flops)}, like) == len(flops)
+    assert measured._like(Subject("few", 1, own, "pool", "conv2d"), placed, others) is None
