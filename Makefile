@@ -18,12 +18,19 @@ TEST_WORKERS ?= 2
 # Further Pythons that `make release-check` tries, such as "/usr/bin/python3.10 /usr/bin/python3.13".
 PYTHONS ?=
 
+# Which part `make mutants` changes: core, search, scheduler, validate, records or readers; all by default.
+PART ?=
+# How many mutants of each part it draws.
+COUNT ?= 500
+# The seed of the draw.
+SEED ?= 1
+
 BIN := $(VENV)/bin
 
 # Tests start some thousands of processes, each of which would compile the sources again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup tune test test-bare test-slow test-hosts lint format benchmarks-page dist release-check docs wheel clean
+.PHONY: help setup tune test test-bare test-slow test-hosts mutants lint format benchmarks-page dist release-check docs wheel clean
 
 help: ## list the chores and their variables
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -42,11 +49,16 @@ test: setup lint ## check everything that is not slow
 test-bare: setup ## see that tests are skipped where the optional tools they use are missing
 	@KINTUNE_HIDE_TOOLS=all KINTUNE_FORBID_SKIPS= $(BIN)/python -m pytest -q -m "needs and not slow" $(PYTEST_ARGS)
 
+test-slow: override EXTRA_PACKAGES += mutmut
 test-slow: setup ## run the tests that take minutes, and property tests with all their examples
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -q -m "slow or drawn" --timeout 1800 $(PYTEST_ARGS)
 
 test-hosts: setup ## run the test with several hosts in network namespaces (as root)
 	@.ci/postgres $(BIN)/python -m pytest -q tests/acceptance/test_hosts.py -m slow
+
+mutants: override EXTRA_PACKAGES += mutmut
+mutants: setup ## change one place of the sources at a time, and see whether tests notice; goes on where it ended
+	@$(BIN)/python tools/mutants.py $(PART) --count $(COUNT) --seed $(SEED)
 
 lint: setup ## check style, types and the layers of imports
 	@$(BIN)/ruff check --quiet

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import KintuneError
@@ -27,6 +27,9 @@ pytest_plugins = ["tests.support.command", "tests.support.networks", "tests.supp
 settings.register_profile("default", deadline=None)
 settings.register_profile(THOROUGH, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(  # of `make mutants`: a failure is enough, however large the example
+    "mutants", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile(PROFILE)
 
 ROOT = Path(__file__).parents[1]

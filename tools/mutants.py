@@ -67,7 +67,7 @@ PARTS: Mapping[str, Part] = {
 
 
 class Change(NamedTuple):
-    """A mutant as people see it: the function, as in `search.budget.Budget.left`, and the lines before and after."""
+    """A mutant as people see it: a function, as `search.session:SearchSession.plan`, and the lines before and after."""
 
     function: str
     before: str
@@ -230,9 +230,9 @@ def change(name: str, path: Path) -> Change:
     from mutmut.mutation.diff_apply import get_diff_for_mutant
 
     lines = get_diff_for_mutant(name, path=path).splitlines()[2:]
-    before, after = (" ".join(line[1:].strip() for line in lines if line[0] == sign) for sign in "-+")
+    before, after = (" ".join(" ".join(line[1:] for line in lines if line[0] == sign).split()) for sign in "-+")
     module, _, function = name.partition("__mutmut_")[0].removeprefix("kintune.").rpartition(".")
-    return Change(f"{module}.{function[2:].replace('ǁ', '.')}", before, after)
+    return Change(f"{module}:{function[2:].replace('ǁ', '.')}", before, after)
 
 
 def _choose_operators() -> None:

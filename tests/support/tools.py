@@ -119,6 +119,7 @@ TOOLS: Mapping[str, Tool] = {
     "mkdocs-material": Tool("mkdocs-material", "make setup EXTRA_PACKAGES=mkdocs-material", packages=("material",)),
     "cyclonedx": Tool("bills of materials", "make setup EXTRA_PACKAGES=cyclonedx-python-lib", packages=("cyclonedx",)),
     "openssl": Tool("OpenSSL's command", "apt-get install openssl", programs=(("openssl",),)),
+    "mutmut": Tool("mutmut", "make setup EXTRA_PACKAGES=mutmut", packages=("mutmut",)),
     "container-engine": Tool("an engine for containers", "apt-get install podman", programs=(("podman", "docker"),)),
     "nginx": Tool("nginx", "apt-get install nginx openssl", programs=(("nginx",), ("openssl",))),
     "caddy": Tool("Caddy", "apt-get install caddy openssl", programs=(("caddy",), ("openssl",))),
