@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections import Counter
@@ -40,6 +41,7 @@ PROFILE = "mutants"
 """The profile of property tests: the same examples in each run, and none made smaller."""
 
 _CONSTANT_S, _FACTOR = 4.0, 4.0  # a mutant may take this much longer than its tests: seconds, then times
+_PROGRAMS = ("cc", "c++", "gcc", "g++", "as", "ld", "ar", "sh")  # all that these tests start
 _LINE_S = 60.0  # between two lines of progress
 
 
@@ -54,12 +56,12 @@ def _subpackage(name: str) -> Part:
     return Part((f"src/kintune/{name}/*",), (f"tests/{name}",))
 
 
-_PROGRAMS = ("weighted_sum", "convolution", "byte_workload", "blockwise_workload")
+_READERS = ("weighted_sum", "convolution", "byte_workload", "blockwise_workload")
 
 PARTS: Mapping[str, Part] = {
     **{name: _subpackage(name) for name in ("core", "search", "scheduler", "validate", "records")},
     "readers": Part(
-        tuple(f"src/kintune/compiler/programs/{name}.py" for name in _PROGRAMS),
+        tuple(f"src/kintune/compiler/programs/{name}.py" for name in _READERS),
         ("tests/compiler/programs/test_readers.py",),
     ),
 }
@@ -103,6 +105,7 @@ class Mutants:
         os.environ["PYTHONPATH"] = str(copy / "src")
         os.environ["HYPOTHESIS_PROFILE"] = PROFILE
         os.environ["KINTUNE_FORBID_SKIPS"] = ""
+        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{_programs()}"
         before = Path.cwd()
         os.chdir(self._folder)
         try:
@@ -223,6 +226,16 @@ class Mutants:
         for data in found:
             data.load()
         return found
+
+
+def _programs() -> Path:
+    """A folder with links to few programs; of a longer search path, each run would hide optional tools anew."""
+    folder = WORK / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _PROGRAMS:
+        if (found := shutil.which(name)) and not (folder / name).exists():
+            (folder / name).symlink_to(found)
+    return folder
 
 
 def change(name: str, path: Path) -> Change:

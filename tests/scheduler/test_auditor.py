@@ -223,3 +223,47 @@ def test_the_auditor_knows_what_runs_and_what_is_live() -> None:
     assert auditor.live == [("j", "a")]
     auditor.observe(FAILED, [])
     assert auditor.live == auditor.running == []
+
+
+@pytest.mark.parametrize("priority", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("passed", [1, 2])
+def test_a_stage_is_overtaken_no_more_often_than_twice_what_its_priority_allows(priority: float, passed: int) -> None:
+    """Eight times and four times for each job of its priority, and once for each stage that is overtaken with it."""
+    auditor = Auditor(starvation_free=True)
+    auditor.observe(ResourceJoined(0, GPU), [])
+    auditor.observe(JobAdded(0, "late", priority), [])
+    auditor.observe(JobAdded(0, "over"), [])
+    auditor.observe(JobEnded(0, "over"), [])
+    auditor.observe(JobAdded(0, "quick", 3.0), [])
+    for number in range(passed):
+        auditor.observe(ready(f"w{number}", ON_GPU, job="late"), [])
+    auditor.observe(ready("behind", ON_GPU, job="late", kind="w0"), [])  # waits for its kind, not for a device
+    auditor.observe(ready("bound", ON_GPU, job="late", own=True), [])
+    auditor.observe(ready("other", ALONE, job="late"), [])
+
+    def overtake(id: str) -> None:
+        auditor.observe(ready(id, ON_GPU, job="quick", kind="x"), [on_gpu(id, job="quick")])
+
+    for number in range(int(2 * (8 + 4 * (priority + 3.0) / priority + passed))):
+        overtake(f"s{number}")
+        auditor.observe(StageDone(1, "quick", f"s{number}", 0), [])
+    with pytest.raises(InvariantError, match="waits while"):
+        overtake("too many")
+
+
+def test_a_start_begins_the_count_anew_and_so_does_none_by_a_process() -> None:
+    auditor = Auditor(starvation_free=True)
+    for event in (ResourceJoined(0, GPU), JobAdded(0, "j"), JobAdded(0, "k")):
+        auditor.observe(event, [])
+    most = 2 * (8 + 4 * 2 + 1)
+    auditor.observe(ready("late", ON_GPU), [])
+    for attempt in range(3):
+        for number in range(most):
+            id = f"{attempt}.{number}"
+            auditor.observe(ready(id, ON_GPU, job="k", kind="x"), [on_gpu(id, job="k")])
+            auditor.observe(StageDone(1, "k", id, 0), [])
+            auditor.observe(ready(f"own{id}", ON_GPU, job="k", own=True), [on_gpu(f"own{id}", job="k")])
+            auditor.observe(StageDone(1, "k", f"own{id}", 0), [])
+        auditor.observe(ready(f"then{attempt}", ON_GPU, job="k"), [on_gpu("late", attempt)])
+        auditor.observe(StageFailed(1, "j", "late", attempt, "boom"), [])
+        auditor.observe(StageDropped(1, "k", f"then{attempt}"), [])

@@ -3,6 +3,7 @@ import pytest
 from kintune.core.stage import Demand, Stage
 from kintune.errors import SchedulerError
 from kintune.scheduler.events import (
+    RECORDING_VERSION,
     Cancel,
     Decision,
     Event,
@@ -13,20 +14,24 @@ from kintune.scheduler.events import (
     JobExpects,
     JobMoved,
     PriorityChanged,
+    RecordedStep,
     ResourceBack,
     ResourceJoined,
     ResourceLost,
     RetryAt,
     RetryDue,
+    ScheduleHeader,
     StageDone,
     StageDropped,
     StageFailed,
     StageReady,
     Start,
+    decode_line,
+    encode_line,
 )
 from kintune.scheduler.invariants import Auditor
 from kintune.scheduler.policies import Sequential
-from kintune.scheduler.policy import Policy, PolicyView, RankedPolicy, Suggestion
+from kintune.scheduler.policy import JobFacts, Policy, PolicyView, RankedPolicy, Suggestion
 from kintune.scheduler.resources import Device, Host, Placement
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 
@@ -401,3 +406,41 @@ def test_a_stage_on_a_free_device_starts_once_the_host_has_what_it_needs_besides
     assert audited(StageReady(0, stage("next", "other", demand=demand))) == []
     (start,) = audited(StageDone(1, "j", "all", 0))
     assert start == Start("next", "j", 0, Placement("here", demand.cores, demand.memory_mb, "g"))
+
+
+@pytest.mark.parametrize("priority", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_priority_is_a_number_above_zero(eager: Audited, priority: float) -> None:
+    for event in (JobAdded(0, "k", priority), PriorityChanged(0, "j", priority)):
+        with pytest.raises(SchedulerError, match="a number above 0"):
+            eager.scheduler.handle(event)
+
+
+class Listening(Eager):
+    """Notes what it is told of ended stages."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, float, bool]] = []
+
+    def stage_ended(self, stage: Stage, job: JobFacts, seconds: float, *, done: bool) -> None:
+        self.ended.append((stage.id, seconds, done))
+
+
+def test_a_policy_is_told_how_long_a_stage_took_and_whether_it_succeeded() -> None:
+    policy = Listening()
+    audited = Audited(policy)
+    for event in (ResourceJoined(0, HOST), JobAdded(0, "j")):
+        audited(event)
+    audited(StageReady(1, stage("a")))
+    audited(StageReady(2, stage("b")))
+    audited(StageDone(4, "j", "a", 0))
+    audited(StageFailed(9, "j", "b", 0, "boom"))
+    assert policy.ended == [("a", 3.0, True), ("b", 7.0, False)]
+
+
+def test_a_line_of_a_recording_reads_back_as_it_was() -> None:
+    step = RecordedStep(StageReady(1, stage("a")), (Start("a", "j", 0, Placement("here", 2, 100)),))
+    for line in (ScheduleHeader("fair", bundling=True, names={"j": "a job"}), step):
+        text = encode_line(line)
+        assert text.count(b"\n") == text.endswith(b"\n") == 1
+        assert decode_line(text) == line
+    assert ScheduleHeader("fair").version == RECORDING_VERSION

@@ -1,0 +1,154 @@
+"""Ready queues against a list of all stages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kintune.core.stage import Demand
+from kintune.scheduler.ready_stages import ReadyQueue, ReadyQueues
+
+CORE, MORE = Demand(cores=1), Demand(cores=3)
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A stage in a queue."""
+
+    name: str
+    queue: ReadyQueue | None = None
+    ticket: int = 0
+    due_ticket: int = 0
+
+
+@dataclass
+class Model:
+    """What is in a queue: rank and order of insertion by stage; and when each is due, by starts of its group."""
+
+    ranks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    due: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+_MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "discard", "start"]),
+        st.sampled_from("abcdefgh"),
+        st.integers(-3, 3),
+        st.none() | st.integers(0, 4),
+    ),
+    max_size=120,
+)
+
+
+@given(moves=_MOVES)
+def test_a_queue_gives_overdue_stages_first_and_then_by_rank(
+    moves: list[tuple[str, str, int, int | None]],
+) -> None:
+    """Two queues of one group: what is overdue in the one must not be overtaken in the other."""
+    queues = ReadyQueues()
+    kinds = [queues.queue_for(CORE, None, then) for then in (None, "gpu")]
+    assert queues.queue_for(CORE, None, "gpu") is kinds[1]
+    stages = {name: Waiting(name) for name in "abcdefgh"}
+    ranks: dict[str, tuple[int, int]] = {}
+    due: dict[str, tuple[int, int]] = {}
+    starts = 0
+    for order, (move, name, rank, patience) in enumerate(moves):
+        queue, stage = kinds[name > "d"], stages[name]
+        if move == "put":
+            if name not in ranks and patience is not None:
+                due[name] = starts + patience, order
+            ranks[name] = rank, order
+            queues.put(stage, queue, rank, patience)
+        else:
+            left = [other for other in ranks if other != name and (other > "d") == (name > "d")]
+            emptied = name in ranks and not left
+            assert queues.discard(stage) is (queue if emptied else None)
+            ranks.pop(name, None)
+            due.pop(name, None)
+            if move == "start":
+                queues.started(queue)
+                starts += 1
+        overdue = min((when, other) for other, when in due.items())[1] if due else None
+        if overdue is not None and due[overdue][0] > starts:
+            overdue = None
+        for number, kind in enumerate(kinds):
+            mine = {other: where for other, where in ranks.items() if (other > "d") == bool(number)}
+            found = queues.first(kind)
+            if overdue in mine:
+                assert found == ((0, due[overdue][0]), stages[overdue])
+            elif mine:
+                first = min(mine, key=lambda other: mine[other])
+                assert found == ((1, mine[first][0]), stages[first])
+            else:
+                assert found is None
+            assert (kind in queues.ready()) == bool(mine) == queues.is_open(kind)
+        for other, each in stages.items():
+            assert queues.must_wait(each) == (other in ranks and overdue not in (None, other))
+
+
+def test_moving_stages_for_ever_keeps_the_queue_small() -> None:
+    queues = ReadyQueues()
+    queue = queues.queue_for(CORE, None, None)
+    stages = [Waiting(str(number)) for number in range(20)]
+    for rank in range(5000):
+        queues.put(stages[rank % 20], queue, -rank, 3)
+        if rank % 3 == 0:
+            queues.discard(stages[rank % 20])
+            queues.put(stages[rank % 20], queue, -rank, 3)
+        assert len(queue.heap) <= 2 * queue.count + 17
+        assert len(queue.group.due) <= 2 * queue.group.waiting + 17
+    assert {entry[2].name for entry in queue.heap} == {stage.name for stage in stages}
+    assert queue.count == queue.group.waiting == 20
+
+
+def test_a_blocked_queue_waits_until_one_of_its_reasons_is_freed_for_as_many_cores() -> None:
+    queues = ReadyQueues()
+    few, many = queues.queue_for(CORE, None, None), queues.queue_for(MORE, "h", None)
+    assert not queues.bound_to("h")
+    for queue in (few, many):
+        queues.put(Waiting("a"), queue, 0)
+    assert queues.bound_to("h")
+    assert not queues.bound_to(None)
+    for queue in (few, many):
+        queues.block(queue, ("any host", "type gpu"), lambda _: False)
+    assert queues.ready() == []
+    queues.freed(["host h"])
+    assert queues.ready() == []
+    queues.freed(["any host"], 1)
+    assert queues.ready() == [few]
+    queues.freed(["type gpu"], 2)
+    assert queues.ready() == [few]
+    queues.freed(["type gpu"], 3)
+    assert queues.ready() == [few, many]
+
+
+def test_a_queue_blocks_those_of_its_demand_and_home_that_have_no_claim() -> None:
+    queues = ReadyQueues()
+    kinds = [queues.queue_for(CORE, home, then) for home, then in ((None, None), (None, "a"), (None, "b"), ("h", None))]
+    for queue in kinds:
+        queues.put(Waiting("a"), queue, 0)
+    queues.block(kinds[0], ("any host",), lambda queue: queue in (kinds[0], kinds[1]))
+    assert queues.ready() == [kinds[1], kinds[3]]
+
+
+def test_those_that_wait_for_what_another_got_count_it_until_they_start() -> None:
+    queues = ReadyQueues()
+    one, two = queues.queue_for(CORE, None, None), queues.queue_for(MORE, None, None)
+    stage = Waiting("a")
+    queues.put(stage, one, 0)
+    queues.put(Waiting("b"), two, 0)
+    queues.block(one, ("any host", "type gpu"), lambda _: False)
+    queues.block(two, ("type gpu",), lambda _: False)
+    assert queues.passed_by(["any host", "type gpu"]) == [(one, 1), (two, 1)]
+    assert queues.passed_by(["any host"]) == [(one, 2)]
+    assert queues.passed_by(["host h"]) == []
+    queues.started(one)
+    assert queues.passed_by(["any host", "type gpu"]) == [(one, 1), (two, 2)]
+    assert queues.discard(stage) is one
+    assert queues.discard(stage) is None
+    queues.put(stage, one, 0)
+    assert queues.is_open(one)
+    queues.block(one, ("any host",), lambda _: False)
+    assert queues.passed_by(["any host"]) == [(one, 1)]
