@@ -17,7 +17,7 @@ from kintune.core.report import ProgressReport, RunReport
 from kintune.errors import KintuneError
 from kintune.tuning.front.driver import Ending, OnProgress, Scheduling
 from kintune.tuning.front.request import TuneRequest
-from tests.support.examples import PROFILE, THOROUGH
+from tests.support.examples import MUTANTS, PROFILE, THOROUGH
 from tests.support.order import long_first
 from tests.support.reports import example_progress, example_report
 from tests.support.tools import OptionalTools
@@ -27,8 +27,8 @@ pytest_plugins = ["tests.support.command", "tests.support.networks", "tests.supp
 settings.register_profile("default", deadline=None)
 settings.register_profile(THOROUGH, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile(  # of `make mutants`: a failure is enough, however large the example
-    "mutants", deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+settings.register_profile(
+    MUTANTS, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
 settings.load_profile(PROFILE)
 

@@ -173,12 +173,14 @@ class Mutants:
     def _prepare(self) -> None:
         import mutmut.__main__ as program
         from mutmut import _reset_globals
+        from mutmut.mutation import trampoline
         from mutmut.mutation.trampoline import set_mutant_under_test
         from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir, setup_source_paths
         from mutmut.workers.isolation import ForkServerRunner, PytestRunner
 
         _reset_globals()
         _choose_operators()
+        trampoline.get_mutant_under_test = lambda: trampoline._mutant_under_test  # the environment is slow to read
         set_mutant_under_test("mutant_generation")
         with self._log.open("w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
             (self._folder / "mutants").mkdir(exist_ok=True)

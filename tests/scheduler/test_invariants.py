@@ -45,6 +45,7 @@ from kintune.scheduler.policies import POLICIES, Fair, Greedy, Predictive, Seque
 from kintune.scheduler.policy import Policy, RankedPolicy
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
+from tests.support.examples import MUTANTS, PROFILE
 
 DEMANDS = [
     Demand(cores=1),
@@ -381,7 +382,10 @@ def test_the_laws_hold(policy: type[Policy], bundling: bool) -> None:
     run_state_machine_as_test(
         ThisSchedule,
         settings=settings(
-            max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=8 if PROFILE == MUTANTS else 25,
+            stateful_step_count=40,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )
 

@@ -9,10 +9,13 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 
-__all__ = ["PROFILE", "THOROUGH", "compiled_examples"]
+__all__ = ["MUTANTS", "PROFILE", "THOROUGH", "compiled_examples"]
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 """The profile of property tests in this run."""
+
+MUTANTS = "mutants"
+"""The profile of `make mutants`: the same examples in each run, and none is made smaller."""
 
 THOROUGH = "thorough"
 """The profile in which all examples are drawn."""
