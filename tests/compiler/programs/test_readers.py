@@ -1,0 +1,317 @@
+"""What the readers of kernels say of a kernel is what the kernel computes; what they cannot say, they do not claim.
+
+The kernels are drawn with defects that a reader must see: an index off by one or turned round, a tensor read twice,
+axes in another order, another type, another start of the sum.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.convolutions import Case, workload
+from tests.support.interpreter import evaluate, interpreted
+
+pytestmark = pytest.mark.tvm
+
+
+class Sum(msgspec.Struct, frozen=True):
+    """A sum of products as a convolution has it, or nearly so.
+
+    `images`, `rows` and `columns` are those of the result.  `slack` are rows and columns of the data beyond those that
+    are read.  `axes` are the places of (i, j, c, f) among the weights' axes.  `channels` says what the channel of the
+    data is: that of the reduction ("dense"), of the filter ("depthwise"), or both with an axis of groups ("grouped").
+    """
+
+    images: int = 1
+    rows: int = 3
+    columns: int = 4
+    depth: int = 3
+    filters: int = 5
+    kernel: tuple[int, int] = (3, 3)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    slack: tuple[int, int] = (0, 0)
+    pads: tuple[int, int, int, int] | None = None
+    axes: tuple[int, int, int, int] = (0, 1, 2, 3)
+    channels: str = "dense"
+    defect: str = ""
+    swapped: bool = False
+    bias: bool = False
+
+
+DEFECTS = (
+    *("row late", "column late", "row turned round", "column turned round", "rows for columns", "channel late"),
+    *("weights read again", "data read again", "no weights", "float64", "starts at one", "a difference", "no product"),
+    *("places swapped", "filters halved", "one channel less", "padded with ones", "padding read twice", "image late"),
+)
+
+
+def module_of(case: Sum) -> Any:
+    import tvm
+    from tvm import te, topi
+
+    dtype = "float64" if case.defect == "float64" else "float32"
+    tall, wide = case.kernel
+    late = {
+        "row late": (0, 1, 0, 0),
+        "column late": (0, 0, 1, 0),
+        "channel late": (0, 0, 0, 1),
+        "image late": (1, 0, 0, 0),
+    }
+    shift = late.get(case.defect, (0, 0, 0, 0))
+    height = (case.rows - 1) * case.stride[0] + (tall - 1) * case.dilation[0] + 1 + case.slack[0] + shift[1]
+    width = (case.columns - 1) * case.stride[1] + (wide - 1) * case.dilation[1] + 1 + case.slack[1] + shift[2]
+    grouped = case.channels == "grouped"
+    lead = (2,) if grouped else ()
+    of_data = case.filters if case.channels == "depthwise" else case.depth
+    of_data += shift[3] + (case.defect == "one channel less")
+    pads = case.pads or (0, 0, 0, 0)
+    inner = (case.images + shift[0], height - pads[0] - pads[2], width - pads[1] - pads[3], *lead, of_data)
+    data = te.placeholder(inner, dtype, "data")
+    around = data
+    if case.pads is not None:
+        nothing = (0,) * len(lead) + (0,)
+        value = 1.0 if case.defect == "padded with ones" else 0.0
+        around = topi.nn.pad(data, (0, *pads[:2], *nothing), (0, *pads[2:], *nothing), pad_value=value, name="pad_temp")
+    sizes: dict[int, int] = dict(zip(case.axes, (tall, wide, case.depth, case.filters), strict=True))
+    if case.channels == "depthwise":
+        del sizes[case.axes[2]]
+    shape = [sizes[axis] for axis in sorted(sizes)]
+    weight = te.placeholder((*shape, *lead), dtype, "weight")
+    i, j = te.reduce_axis((0, tall), "i"), te.reduce_axis((0, wide), "j")
+    c = te.reduce_axis((0, case.depth), "c")
+    halves = 2 if case.defect == "filters halved" else 1
+
+    def product(n: Any, h: Any, w: Any, *rest: Any) -> Any:
+        group, f = rest[:-1], rest[-1]
+        row = h * case.stride[0] + (tall - 1 - i if case.defect == "row turned round" else i) * case.dilation[0]
+        column = w * case.stride[1] + (wide - 1 - j if case.defect == "column turned round" else j) * case.dilation[1]
+        if case.defect == "rows for columns":
+            row, column = column, row
+        channel = f if case.channels == "depthwise" else c
+        read = around[(n + shift[0], row + shift[1], column + shift[2], *group, channel + shift[3])]
+        first, second = (j, i) if case.defect == "places swapped" else (i, j)
+        by_axis = dict(zip(case.axes, (first, second, c, f // halves), strict=True))
+        if case.channels == "depthwise":
+            del by_axis[case.axes[2]]
+        by = weight[(*(by_axis[axis] for axis in sorted(by_axis)), *group)]
+        if case.defect == "weights read again":
+            by = by + by
+        if case.defect == "a difference":
+            return read - by
+        if case.defect == "no product":
+            return read * read
+        return by * read if case.swapped else read * by
+
+    over = [i, j] if case.channels == "depthwise" else [i, j, c]
+    start = 1.0 if case.defect == "starts at one" else 0.0
+    total = te.comm_reducer(lambda a, b: a + b, lambda kind: tvm.tirx.const(start, kind), name="total")
+    result_shape = (case.images, case.rows, case.columns, *lead, case.filters)
+    found = te.compute(result_shape, lambda *at: total(product(*at), axis=over), name="conv")
+    if case.defect == "data read again":
+        found = te.compute(result_shape, lambda *at: found[at] + data[(0, 0, 0, *at[3:-1], 0)], name="again")
+    if case.defect == "padding read twice":
+        found = te.compute(result_shape, lambda *at: found[at] + around[(0, 0, 0, *at[3:-1], 0)], name="again")
+    if case.bias:
+        found = te.compute(result_shape, lambda *at: found[at] + tvm.tirx.const(2.0, dtype), name="bias")
+    function = te.create_prim_func([data, weight, found]).with_attr("global_symbol", "main")
+    marks = [] if case.defect == "no weights" else [1]
+    return tvm.IRModule({"main": function.with_attr("layout_free_buffers", marks)})
+
+
+def arrays_of(module: Any) -> dict[str, np.ndarray[Any, Any]]:
+    random = np.random.default_rng(0)
+    return {
+        str(parameter.name): random.integers(-9, 10, [int(extent) for extent in parameter.shape]).astype(float)
+        for parameter in module["main"].params[:-1]
+    }
+
+
+def check_weighted_sum(module: Any, kind: str) -> bool:
+    """Whether a sum is recognised; what is said of it must be what is computed."""
+    from kintune.compiler.programs.weighted_sum import DEPTHWISE, GROUPED, find_weighted_sum
+
+    found = find_weighted_sum(module, kind)
+    if found is None:
+        return False
+    arrays = arrays_of(module)
+    memory = interpreted(module, arrays)
+    data, weights = arrays[str(found.data.name)], arrays[str(found.weights.name)]
+    assert module["main"].params[found.position].same_as(found.weights)
+    computed = memory[str(found.result.name)]
+    rows, columns, channels = found.rows, found.columns, found.channels
+    groups = found.groups
+    if kind != GROUPED:
+        computed = computed[..., None, :]
+    width = computed.shape[-1]
+    image = data.reshape(found.images, rows.size, columns.size, groups, channels)
+    results = computed.reshape(found.images, rows.results, columns.results, groups, width)
+    assert (width, found.positions * found.filters) == (found.filters, computed.size)
+    constants: dict[Any, Any] = {found.weights: weights}
+    import tvm
+
+    def number(value: int) -> Any:
+        return tvm.tirx.const(value, found.index_type)
+
+    expected = np.zeros_like(results)
+    kernel = itertools.product(range(rows.kernel), range(columns.kernel))
+    for (i, j), f, g in itertools.product(kernel, range(width), range(groups)):
+        for c in [f] if kind == DEPTHWISE else range(channels):
+            by = evaluate(found.weight(*map(number, (i, j, 0 if kind == DEPTHWISE else c, f, g))), {}, constants)
+            for x, y in itertools.product(range(rows.results), range(columns.results)):
+                row = x * rows.stride + i * rows.dilation - rows.before
+                column = y * columns.stride + j * columns.dilation - columns.before
+                if 0 <= row < rows.size and 0 <= column < columns.size:
+                    expected[:, x, y, g, f] += image[:, row, column, g, c] * by
+    np.testing.assert_array_equal(expected, results)
+    places = rows.kernel * columns.kernel * (1 if kind == DEPTHWISE else channels)
+    assert found.flops == 2.0 * results.size * places
+    assert found.is_direct == (
+        rows.kernel == columns.kernel == 1
+        and not rows.before
+        and not columns.before
+        and (rows.results - 1) * rows.stride < rows.size
+        and (columns.results - 1) * columns.stride < columns.size
+    )
+    if found.is_matrix:
+        assert (rows.size, rows.results, rows.kernel, columns.kernel) == (1, 1, 1, 1)
+    return True
+
+
+def check_convolution(module: Any) -> bool:
+    """The same of a convolution of 3 x 3."""
+    from kintune.compiler.programs.convolution import find_convolution
+
+    found = find_convolution(module)
+    if found is None:
+        return False
+    arrays = arrays_of(module)
+    memory = interpreted(module, arrays)
+    data, weights = memory[str(found.data.name)], arrays[str(found.weights.name)]
+    assert module["main"].params[found.position].same_as(found.weights)
+    computed = memory[str(found.result.name)]
+    assert found.shape == computed.shape
+    assert found.channels == data.shape[3] == weights.shape[2]
+    n, height, width, _ = found.shape
+    around = np.zeros((n, height + 2, width + 2, found.channels))
+    inside = around[:, found.top : found.top + data.shape[1], found.left : found.left + data.shape[2]]
+    inside[...] = data[:, : inside.shape[1], : inside.shape[2]]
+    expected = sum(
+        around[:, i : i + height, j : j + width] @ weights[i, j] for i, j in itertools.product(range(3), range(3))
+    )
+    np.testing.assert_array_equal(expected, computed)
+    return True
+
+
+def sums(channels: str = "dense") -> st.SearchStrategy[Sum]:
+    return st.builds(
+        Sum,
+        images=st.integers(1, 2),
+        rows=st.integers(1, 3),
+        columns=st.integers(1, 3),
+        depth=st.integers(1, 3),
+        filters=st.sampled_from([1, 2, 3]),
+        kernel=st.sampled_from([(3, 3), (3, 3), (1, 1), (1, 3), (2, 1), (3, 2)]),
+        stride=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+        dilation=st.tuples(st.integers(1, 2), st.integers(1, 2)),
+        slack=st.tuples(st.integers(0, 1), st.integers(0, 1)),
+        pads=st.none() | st.tuples(*[st.integers(0, 1)] * 4),
+        axes=st.sampled_from([(0, 1, 2, 3), (0, 1, 2, 3), (1, 0, 2, 3), (0, 1, 3, 2), (2, 3, 0, 1)]),
+        channels=st.just(channels),
+        defect=st.sampled_from(["", "", "", *DEFECTS]),
+        swapped=st.booleans(),
+        bias=st.booleans(),
+    ).filter(is_possible)
+
+
+def is_possible(case: Sum) -> bool:
+    """Whether there is such a kernel."""
+    pads = case.pads or (0, 0, 0, 0)
+    tall, wide = case.kernel
+    height = (case.rows - 1) * case.stride[0] + (tall - 1) * case.dilation[0] + 1 + case.slack[0]
+    width = (case.columns - 1) * case.stride[1] + (wide - 1) * case.dilation[1] + 1 + case.slack[1]
+    if case.defect == "rows for columns" and height != width:
+        return False
+    if case.defect == "places swapped" and tall != wide:
+        return False
+    if case.defect.startswith("padd") and not any(pads):
+        return False
+    return height > pads[0] + pads[2] and width > pads[1] + pads[3]
+
+
+MOSTLY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@MOSTLY
+@given(sums())
+def test_a_sum_is_what_its_reading_says(case: Sum) -> None:
+    known = check_weighted_sum(module_of(case), "dense")
+    assert known or case.defect or case.axes != (0, 1, 2, 3)
+
+
+@MOSTLY
+@given(sums("depthwise"))
+def test_a_sum_of_each_channel_is_what_its_reading_says(case: Sum) -> None:
+    module = module_of(case)
+    assert not check_weighted_sum(module, "dense") or case.kernel == (1, 1) or case.filters == 1
+    known = check_weighted_sum(module, "depthwise")
+    assert known or case.defect or case.axes != (0, 1, 2, 3) or case.filters == 1
+
+
+@MOSTLY
+@given(sums("grouped"))
+def test_a_sum_of_groups_is_what_its_reading_says(case: Sum) -> None:
+    check_weighted_sum(module_of(case), "grouped")
+
+
+@MOSTLY
+@given(sums())
+def test_a_convolution_is_what_its_reading_says(case: Sum) -> None:
+    case = msgspec.structs.replace(case, kernel=(3, 3))
+    if not is_possible(case):
+        return
+    known = check_convolution(module_of(case))
+    plain = case.stride == case.dilation == (1, 1) and case.slack == (0, 0) and case.axes == (0, 1, 2, 3)
+    assert known or case.defect or not plain
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.parametrize("pads", [None, (1, 1, 1, 1)])
+def test_each_defect_is_seen_or_makes_no_difference(defect: str, pads: tuple[int, int, int, int] | None) -> None:
+    case = Sum(rows=4, columns=4, defect=defect, pads=pads)
+    if defect.startswith("padd") and pads is None:
+        return
+    module = module_of(case)
+    weighted, convolved = check_weighted_sum(module, "dense"), check_convolution(module)
+    harmless = {"data read again", "padding read twice", "padded with ones", "places swapped"}
+    assert (not weighted and not convolved) or defect in harmless or defect in ("rows for columns",), case
+
+
+@pytest.mark.parametrize(
+    ("shape", "columns", "reduced"), [((6,), 4, 5), ((2, 3), 4, 5), ((1, 6, 1), 3, 2), ((2, 1, 3), 1, 4), ((1,), 3, 3)]
+)
+def test_a_product_of_matrices_is_what_its_reading_says(shape: tuple[int, ...], columns: int, reduced: int) -> None:
+    from kintune.compiler.programs.weighted_sum import find_weighted_sum
+    from tests.compiler.programs.test_padding import product
+
+    module = product(*shape, columns=columns, reduced=reduced, epilogue=False)
+    assert check_weighted_sum(module, "dense")
+    found = find_weighted_sum(module)
+    assert found is not None
+    assert found.is_matrix or len(shape) == 3
+
+
+def test_a_second_sum_is_no_convolution_and_two_are_no_weighted_sum() -> None:
+    from kintune.compiler.programs.convolution import find_convolution
+    from kintune.compiler.programs.weighted_sum import find_weighted_sum
+
+    module = workload(Case(height=4, width=4, channels=2, filters=3, after=("mean",)))
+    assert find_weighted_sum(module) is None
+    assert find_convolution(module) is not None
