@@ -94,13 +94,19 @@ def test_moving_stages_for_ever_keeps_the_queue_small() -> None:
     stages = [Waiting(str(number)) for number in range(20)]
     for rank in range(5000):
         queues.put(stages[rank % 20], queue, -rank, 3)
+        assert rank < 20 or queue.count == 20
         if rank % 3 == 0:
             queues.discard(stages[rank % 20])
             queues.put(stages[rank % 20], queue, -rank, 3)
         assert len(queue.heap) <= 2 * queue.count + 17
         assert len(queue.group.due) <= 2 * queue.group.waiting + 17
-    assert {entry[2].name for entry in queue.heap} == {stage.name for stage in stages}
+        assert queues.first(queue) == ((1, -rank), stages[rank % 20])
     assert queue.count == queue.group.waiting == 20
+    left = {stage.name for stage in stages}
+    while (found := queues.first(queue)) is not None:
+        left.remove(found[1].name)  # type: ignore[attr-defined]
+        queues.discard(found[1])
+    assert not left
 
 
 def test_a_blocked_queue_waits_until_one_of_its_reasons_is_freed_for_as_many_cores() -> None:

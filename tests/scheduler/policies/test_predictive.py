@@ -189,6 +189,27 @@ class TestKeeping:
             start = scene.running.pop("critical/a0")
             assert scene.tell(StageFailed(scene.now, "critical", "a0", start.attempt, "it broke")) == ["other/x"]
 
+    def test_what_is_kept_is_a_quarter_of_all_cores_at_most(self) -> None:
+        scene = Scene(Host("small", 1, 0), Host("large", 11, 0), Device("g", "gpu")).warm_up()
+        scene.add("filler", ahead={})
+        scene.ask("filler", "f", Demand(cores=11), "fill")
+        for number in range(5):
+            job = f"critical{number}"
+            scene.add(job, ahead={"own": 50, "away": 50})
+            scene.ask(job, "o0", CORE, "own", own=True)
+            if number == 0:
+                scene.done("filler/f")
+        for number in range(5):
+            scene.done(f"critical{number}/o0")
+            booked = 12 - sum(scene.scheduler._pool._hosts[id].free_cores for id in ("small", "large"))
+            assert booked == 4 - number + min(number + 1, 3)  # of twelve cores
+
+    def test_who_waits_for_more_than_is_kept_for_it_gives_that_up(self, scene: Scene) -> None:
+        """Else jobs that keep cores could wait for each other for ever."""
+        scene.done("critical/o0")
+        assert scene.ask("other", "x", CORE, "own", own=True) == []
+        assert scene.ask("critical", "big", Demand(cores=7), "large") == ["other/x"]
+
     def test_no_device_is_kept(self, scene: Scene) -> None:
         """An idle device that is kept gained nothing on mixes of jobs."""
         scene.ask("critical", "a0", GPU, "away")
