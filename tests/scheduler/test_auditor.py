@@ -14,6 +14,7 @@ from kintune.scheduler.events import (
     JobCancelled,
     JobEnded,
     JobMoved,
+    PriorityChanged,
     ResourceBack,
     ResourceJoined,
     ResourceLost,
@@ -227,11 +228,16 @@ def test_the_auditor_knows_what_runs_and_what_is_live() -> None:
 
 @pytest.mark.parametrize("priority", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("passed", [1, 2])
-def test_a_stage_is_overtaken_no_more_often_than_twice_what_its_priority_allows(priority: float, passed: int) -> None:
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_stage_is_overtaken_no_more_often_than_twice_what_its_priority_allows(
+    priority: float, passed: int, changed: bool
+) -> None:
     """Eight times and four times for each job of its priority, and once for each stage that is overtaken with it."""
     auditor = Auditor(starvation_free=True)
     auditor.observe(ResourceJoined(0, GPU), [])
-    auditor.observe(JobAdded(0, "late", priority), [])
+    auditor.observe(JobAdded(0, "late", 7.0 if changed else priority), [])
+    if changed:
+        auditor.observe(PriorityChanged(0, "late", priority), [])
     auditor.observe(JobAdded(0, "over"), [])
     auditor.observe(JobEnded(0, "over"), [])
     auditor.observe(JobAdded(0, "quick", 3.0), [])

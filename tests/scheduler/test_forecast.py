@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.forecast import Forecast
+from kintune.scheduler.forecast import Durations, Forecast
 from kintune.scheduler.resources import Device, Host
 
 
@@ -102,3 +104,38 @@ def test_what_was_seen_counts_more_than_what_is_said(forecast: Forecast) -> None
     for job in ("a", "b"):
         forecast.forget(job)
     assert forecast.busiest_s() == pytest.approx(0.0)
+
+
+@given(
+    ahead=st.dictionaries(st.sampled_from(["build", "profile", "new"]), st.integers(0, 4)),
+    done=st.lists(st.sampled_from(["build", "profile"]), max_size=6),
+)
+def test_each_stage_that_is_done_is_one_less_ahead(ahead: dict[str, int], done: list[str]) -> None:
+    """But never less than none, for the job as for the busiest resource."""
+    forecast = Forecast()
+    forecast.count(Host("h", 4, 0), 1)
+    forecast.count(Device("g", "gpu"), 1)
+    forecast.add("a")
+    forecast.add("b")
+    learn(forecast)
+    seconds, demands = {"build": 10.0, "profile": 30.0}, {"build": Demand(cores=2), "profile": Demand(device="gpu")}
+    forecast.expect("a", ahead, {"new": 7.0})
+    for key in done:
+        forecast.done(stage("a", key, demands[key]), seconds[key])
+    left = {key: max(0, count - done.count(key)) for key, count in ahead.items()}
+    assert forecast.ahead_s("a") == pytest.approx(sum(n * seconds.get(key, 7.0) for key, n in left.items()))
+    assert forecast.had_s("a") == pytest.approx(sum(seconds[key] for key in done))
+    busiest = max(left.get("build", 0) * 10.0 * 2 / 4, left.get("profile", 0) * 30.0)
+    assert forecast.busiest_s() == pytest.approx(busiest, abs=1e-9)
+
+
+@given(st.lists(st.floats(0.0, 100.0), min_size=1, max_size=60))
+def test_a_duration_is_the_mean_in_which_the_latest_counts_a_twentieth_at_least(seconds: list[float]) -> None:
+    durations, mean = Durations(), 0.0
+    for number, each in enumerate(seconds, 1):
+        durations.learn("a", each)
+        mean += (each - mean) * max(1 / number, 0.05)
+    assert durations.expected("a") == pytest.approx(mean)
+    assert durations.mean == pytest.approx(mean)
+    if len(seconds) <= 20:
+        assert mean == pytest.approx(sum(seconds) / len(seconds))

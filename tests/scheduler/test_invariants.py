@@ -46,6 +46,7 @@ from kintune.scheduler.policy import Policy, RankedPolicy
 from kintune.scheduler.resources import Device, Host, Resource
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from tests.support.examples import MUTANTS, PROFILE
+from tests.support.free_resources import fits
 
 DEMANDS = [
     Demand(cores=1),
@@ -53,6 +54,7 @@ DEMANDS = [
     Demand(device="cpu", exclusive=True),
     Demand(device="gpu", exclusive=True),
     Demand(device="gpu", cores=1),
+    Demand(device="gpu", cores=3),
     Demand(cores=1, device="cpu"),
 ]
 RESOURCES: list[Resource] = [Host("h1", 4, 1000), Host("h2", 3, 600)]
@@ -68,44 +70,6 @@ class Oldest(RankedPolicy):
     """The default ranks: higher priority, then the older job."""
 
     name = "oldest"
-
-
-def fits(auditor: Auditor, demand: Demand, home: str | None) -> bool:
-    """Whether the resources that a stage needs are free, by looking at each of them."""
-    there = {id: resource for id, resource in auditor._resources.items() if id not in auditor._lost}
-    booked = [seen.placement for seen in auditor._live.values() if seen.placement is not None]
-
-    def has_room(host: Resource | None, cores: int) -> bool:
-        mine = [placement for placement in booked if isinstance(host, Host) and placement.host == host.id]
-        return (
-            isinstance(host, Host)
-            and home in (None, host.id)
-            and host.cores - sum(placement.cores for placement in mine) >= cores
-            and host.memory_mb - sum(placement.memory_mb for placement in mine) >= demand.memory_mb
-        )
-
-    def takes(device: Resource) -> bool:
-        if not isinstance(device, Device) or device.type != demand.device or device.host not in (None, *there):
-            return False
-        if home is not None and device.host not in (None, home):
-            return False
-        users = [placement for placement in booked if placement.device == device.id]
-        if any(placement.exclusive for placement in users) or (demand.exclusive and users):
-            return False
-        if device.capacity is not None and len(users) >= device.capacity:
-            return False
-        cores = demand.cores
-        if demand.exclusive and device.on_host_cores:
-            host = there[device.host or ""]
-            assert isinstance(host, Host)
-            cores = host.cores
-        if device.host is None:
-            return not (cores or demand.memory_mb) or any(has_room(host, cores) for host in there.values())
-        return has_room(there[device.host], cores)
-
-    if demand.device is None:
-        return any(has_room(host, demand.cores) for host in there.values())
-    return any(takes(device) for device in there.values())
 
 
 class Schedule(RuleBasedStateMachine):
@@ -185,12 +149,15 @@ class Schedule(RuleBasedStateMachine):
         live = self.auditor._live
         busy = {(seen.stage.job, seen.stage.affinity) for seen in live.values() if seen.placement is not None}
         able = [seen.stage for key, seen in live.items() if self.auditor._could_start(key, seen)]
+        there = {id: each for id, each in self.auditor._resources.items() if id not in self.auditor._lost}
+        booked = [seen.placement for seen in live.values() if seen.placement is not None]
         return [
             stage
             for stage in able
             if stage.affinity is None or (stage.job, stage.affinity) not in busy
             if fits(
-                self.auditor,
+                there,
+                booked,
                 stage.demand,
                 stage.affinity and (self.fixed[stage.job] or self.homes.get((stage.job, stage.affinity))),
             )

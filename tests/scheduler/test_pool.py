@@ -10,6 +10,7 @@ from kintune.core.stage import Demand
 from kintune.errors import SchedulerError
 from kintune.scheduler.pool import ResourcePool
 from kintune.scheduler.resources import Device, Host, Placement
+from tests.support.free_resources import fits
 
 DEMANDS = st.builds(
     Demand,
@@ -231,3 +232,46 @@ def test_a_resource_joins_once_and_a_device_after_its_host() -> None:
         pool.back("ga")
     with pytest.raises(SchedulerError, match="no resource"):
         pool.lose("unknown")
+
+
+@given(
+    demands=st.lists(DEMANDS, max_size=8),
+    released=st.sets(st.integers(0, 7)),
+    lost=LOST,
+    home=st.sampled_from([None, "a", "b", "c"]),
+)
+def test_a_place_is_found_where_there_is_one(
+    demands: list[Demand], released: set[int], lost: set[str], home: str | None
+) -> None:
+    """Whatever was booked and released before; and it has what is demanded, free and at home."""
+    devices = [*DEVICES, Device("few", "gpu", host="b", capacity=1)]
+    pool = pool_of(lost, devices=devices)
+    there = {each.id: each for each in (*HOSTS, *devices) if each.id not in lost}
+    booked: dict[int, Placement] = {}
+    for number, demand in enumerate(demands):
+        placement = pool.place(demand)
+        assert (placement is not None) == fits(there, list(booked.values()), demand, None)
+        if placement is not None:
+            booked[number] = placement
+            pool.book(("j", str(number)), placement)
+    for number in sorted(released & booked.keys()):
+        pool.release(("j", str(number)))
+        del booked[number]
+    for demand in (
+        *demands,
+        Demand(cores=1),
+        Demand(device="gpu", exclusive=True),
+        Demand(device="cpu", exclusive=True),
+    ):
+        placement = pool.place(demand, home)
+        assert (placement is not None) == fits(there, list(booked.values()), demand, home)
+        if placement is not None:
+            assert home is None or placement.host in (None, home)
+            assert pool.fits(placement, demand)
+            free_cores = min((-pool._hosts[id].free_cores for id in "abc" if id in there), default=0)
+            if demand.device is None and demand.memory_mb == 0 and home is None:
+                assert pool._hosts[placement.host or ""].free_cores == -free_cores  # the freest host
+        waits = pool.waits_for(demand, home)
+        of_host = ("any host",) if home is None else (f"host {home}",)
+        needs_host = demand.device is None or demand.cores or demand.memory_mb
+        assert waits == (*((f"type {demand.device}",) if demand.device else ()), *(of_host if needs_host else ()))

@@ -96,3 +96,27 @@ def test_a_stage_that_waits_for_a_lost_device_keeps_no_host_from_others(lost_aft
             decisions = scheduler.handle(StageDone(float(n), "a", starts[0].stage, 0))
         assert n < lost_after or started[-1] == str(n)
     assert started == [str(n) for n in range(40)]
+
+
+@pytest.mark.parametrize("demand", [GPU, CORE])
+def test_what_is_held_for_a_job_s_next_stage_is_given_to_one_that_is_overdue(demand: Demand) -> None:
+    """Else a job that always goes on with what it has would be overtaken by nobody."""
+    scheduler, auditor = Scheduler(UnkindButBounded(), RetryLimits(bundling=True)), Auditor(starvation_free=True)
+    started: list[Start] = []
+
+    def tell(event: Event) -> None:
+        decisions = scheduler.handle(event)
+        auditor.observe(event, decisions)
+        started.extend(each for each in decisions if isinstance(each, Start))
+
+    for event in (ResourceJoined(0.0, Host("h", 1, 0)), ResourceJoined(0.0, Device("g", "gpu"))):
+        tell(event)
+    for job in ("a", "late"):
+        tell(JobAdded(0.0, job))
+        tell(StageReady(0.0, Stage("0", job, "stage", demand, then=demand)))
+    for n in range(1, 1 + 8 + 4 * 2 + 1):  # the first one came before the other waited
+        assert started[-1].job == "a"
+        tell(StageDone(float(n), "a", started[-1].stage, 0))
+        if len(started) == n:
+            tell(StageReady(float(n), Stage(str(n), "a", "stage", demand, then=demand)))
+    assert started[-1].job == "late"

@@ -187,7 +187,6 @@ class Auditor:
 
     def _check_start(self, key: StageKey, seen: _Seen, start: Start) -> None:
         _require(seen.placement is None, f"{key} runs already")
-        _require(key[0] not in self._closed, f"{key} started after its job was over")
         _require(start.attempt > seen.attempt, f"{key}: attempt {start.attempt} after {seen.attempt}")
         _require(seen.retry_at is None, f"{key} started before its retry at {seen.retry_at}")
         for other in seen.stage.after:
@@ -225,7 +224,7 @@ class Auditor:
             )
 
     def _could_start(self, key: StageKey, seen: _Seen) -> bool:
-        if seen.placement is not None or seen.retry_at is not None or key[0] in self._closed:
+        if seen.placement is not None or seen.retry_at is not None:
             return False
         if any((key[0], other) not in self._done for other in seen.stage.after):
             return False
