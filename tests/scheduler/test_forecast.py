@@ -117,8 +117,11 @@ def test_each_stage_that_is_done_is_one_less_ahead(ahead: dict[str, int], done: 
     forecast.count(Device("g", "gpu"), 1)
     forecast.add("a")
     forecast.add("b")
+    assert (forecast.capacity(None), forecast.capacity("gpu"), forecast.capacity("cpu")) == (4, 1, 0)
     learn(forecast)
-    seconds, demands = {"build": 10.0, "profile": 30.0}, {"build": Demand(cores=2), "profile": Demand(device="gpu")}
+    seconds = {"build": 10.0, "profile": 30.0}
+    demands = {"build": Demand(cores=2), "profile": Demand(cores=3, device="gpu")}  # a device is what it waits for
+    forecast.ask(stage("a", "profile", demands["profile"]))
     forecast.expect("a", ahead, {"new": 7.0})
     for key in done:
         forecast.done(stage("a", key, demands[key]), seconds[key])

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.events import Event, JobAdded, ResourceJoined, ResourceLost, StageDone, StageReady, Start
+from kintune.scheduler.events import (
+    Event,
+    JobAdded,
+    JobCancelled,
+    JobEnded,
+    PriorityChanged,
+    ResourceJoined,
+    ResourceLost,
+    StageDone,
+    StageReady,
+    Start,
+)
 from kintune.scheduler.invariants import Auditor, InvariantError
 from kintune.scheduler.policy import JobFacts, RankedPolicy
 from kintune.scheduler.resources import Device, Host
@@ -120,3 +131,47 @@ def test_what_is_held_for_a_job_s_next_stage_is_given_to_one_that_is_overdue(dem
         if len(started) == n:
             tell(StageReady(float(n), Stage(str(n), "a", "stage", demand, then=demand)))
     assert started[-1].job == "late"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("priority", [1.0, 3.0])
+def test_how_many_go_before_one_follows_from_all_priorities(priority: float, changed: bool) -> None:
+    """Eight, and four for each unit of the sum of priorities; jobs that are over do not count."""
+    scheduler = Scheduler(UnkindButBounded())
+    scheduler.handle(ResourceJoined(0.0, Device("g", "gpu")))
+    for event in (JobAdded(0.0, "over", 9.0), JobEnded(0.0, "over"), JobAdded(0.0, "gone", 9.0)):
+        scheduler.handle(event)
+    scheduler.handle(JobCancelled(0.0, "gone", "unwanted"))
+    scheduler.handle(JobAdded(0.0, "a", 5.0 if changed else priority))
+    if changed:
+        scheduler.handle(PriorityChanged(0.0, "a", priority))
+    scheduler.handle(JobAdded(0.0, "late"))
+    (running,) = scheduler.handle(StageReady(0.0, Stage("first", "a", "stage", GPU)))
+    assert scheduler.handle(StageReady(0.0, Stage("late", "late", "stage", GPU))) == []
+    before = 0
+    while isinstance(running, Start) and running.job == "a":
+        scheduler.handle(StageReady(1.0, Stage(str(before), "a", "stage", GPU)))
+        (running,) = scheduler.handle(StageDone(1.0, "a", running.stage, 0))
+        before += 1
+    assert before - 1 == 8 + 4 * (priority + 1.0)
+
+
+def test_a_large_stage_claims_a_host_once_eight_others_took_what_it_waits_for() -> None:
+    """Two cores, one of which always runs something small; from the ninth on nothing small starts."""
+    scheduler = Scheduler(UnkindButBounded())
+    scheduler.handle(ResourceJoined(0.0, Host("h", 2, 0)))
+    for job in ("a", "b", "late"):
+        scheduler.handle(JobAdded(0.0, job))
+    running = [d for job in "ab" for d in scheduler.handle(StageReady(0.0, Stage("first", job, "stage", CORE)))]
+    assert scheduler.handle(StageReady(0.0, Stage("late", "late", "stage", Demand(cores=2)))) == []
+    small = 0
+    while running:
+        done = running.pop(0)
+        assert isinstance(done, Start)
+        if done.job == "late":
+            break
+        started = scheduler.handle(StageReady(1.0, Stage(str(small), done.job, "stage", CORE)))
+        started += scheduler.handle(StageDone(1.0, done.job, done.stage, 0))
+        small += sum(isinstance(each, Start) and each.job != "late" for each in started)
+        running += started
+    assert small == 8

@@ -249,7 +249,10 @@ def test_of_jobs_that_differ_in_priority_alone_the_heavier_goes_first(
         for seq, (id, priority) in enumerate([("light", light), ("heavy", heavy), ("other", 1.0)])
     ]
     for job, count in zip(jobs, (counts[0], counts[0], counts[1]), strict=True):
+        of, job.priority = job.priority, 7.0
         policy.job_added(job)
+        policy.priority_changed(job, of)
+        job.priority = of
         stage = Stage("s", job.id, "x", GPU, duration_key="x")
         policy.stage_ready(stage, job)
         for _ in range(had):
