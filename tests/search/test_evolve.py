@@ -87,3 +87,61 @@ def test_a_sketch_without_anything_open_has_one_program() -> None:
     sketch = Sketch("w", "one", b"", (Tile(1, 4), Choice((0,), (1.0,))))
     rng = np.random.default_rng(0)
     assert mutate(draw(sketch, rng), [sketch], rng) == draw(sketch, rng)
+
+
+def _changes(one: Candidate, other: Candidate) -> int:
+    return sum(a != b for a, b in zip(one.decisions, other.decisions, strict=True))
+
+
+def test_a_child_differs_in_one_or_sometimes_two_decisions_and_rarely_in_its_sketch() -> None:
+    axes: list[Axis] = [Choice(tuple(range(64)), (1.0,) * 64) for _ in range(12)]
+    sketches, rng = _sketches(axes), np.random.default_rng(0)
+    parent = draw(sketches[0], rng)
+    children = [mutate(parent, sketches, rng) for _ in range(2000)]
+    moved = [child for child in children if child.sketch != parent.sketch]
+    assert all(child.decisions == parent.decisions for child in moved)
+    assert 0.12 < len(moved) / 2000 < 0.18
+    stayed = [_changes(parent, child) for child in children if child.sketch == parent.sketch]
+    assert set(stayed) == {0, 1, 2}  # rarely the second change takes back the first
+    assert stayed.count(0) < 5
+    assert 0.32 < np.mean([count == 2 for count in stayed]) < 0.42  # two changes of the same one count as one
+
+
+def test_each_parent_gives_half_of_the_decisions_and_each_value_is_drawn_by_its_weight() -> None:
+    axes: list[Axis] = [Choice((0, 1, 2), (6.0, 3.0, 1.0)) for _ in range(400)]
+    sketch, rng = _sketches(axes)[0], np.random.default_rng(0)
+    drawn = np.array([decision[0] for decision in draw(sketch, rng).decisions])
+    assert 0.53 < (drawn == 0).mean() < 0.67
+    assert 0.06 < (drawn == 2).mean() < 0.14
+    left = Candidate("w", "one", ((0,),) * 400)
+    right = Candidate("w", "one", ((1,),) * 400)
+    assert 160 < _changes(left, cross(left, right, rng)) < 240
+
+
+def test_a_place_moves_to_a_neighbour_half_of_the_time_and_else_anywhere() -> None:
+    sketch, rng = Sketch("w", "one", b"", (Location(100),)), np.random.default_rng(0)
+    parent = Candidate("w", "one", ((50,),))
+    places = np.array([mutate(parent, [sketch], rng).decisions[0][0] for _ in range(2000)])
+    beside = np.abs(places - 50) == 1
+    assert 0.3 < beside.mean() < 0.6  # some move twice
+    assert (places == 49).any()
+    assert (places == 51).any()
+    assert {-2, -1, 0, 99} <= {draw(sketch, rng).decisions[0][0] for _ in range(3000)}
+    assert places.min() < 10
+    assert places.max() > 90
+    edge = Candidate("w", "one", ((99,),))
+    assert {mutate(edge, [sketch], rng).decisions[0][0] for _ in range(500)} <= set(range(-2, 100))
+
+
+def test_all_loops_of_a_tile_are_as_likely_to_give_and_to_take() -> None:
+    sketch, rng = Sketch("w", "one", b"", (Tile(3**4, 4, 81),)), np.random.default_rng(0)
+    parent = Candidate("w", "one", ((3, 3, 3, 3),))
+    children = np.array([mutate(parent, [sketch], rng).decisions[0] for _ in range(3000)])
+    once = children[(children == 9).sum(axis=1) == 1]
+    for part in range(4):
+        assert 0.2 < (once[:, part] == 9).mean() < 0.3
+        assert 0.2 < (once[:, part] == 1).mean() < 0.3
+    drawn = np.array([draw(sketch, rng).decisions[0] for _ in range(2000)])
+    assert abs((drawn[:, 1] == 1).mean() - (drawn[:, 2] == 1).mean()) < 0.06
+    assert (drawn[:, 3] == 81).any()
+    assert (drawn[:, 0] == 81).any()

@@ -1,12 +1,15 @@
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kintune.core.candidate import Candidate
+from kintune.core.candidate import Candidate, Choice, Sketch
 from kintune.search.features.field import Field
-from kintune.search.propose import choose, propose
+from kintune.search.propose import breed, choose, propose
 from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
@@ -183,3 +186,78 @@ def test_transferred_drafts_that_were_put_aside_come_after_those_with_scores(spa
     pool = {second.candidate: (second, "carried"), first.candidate: (first, "carried")}
     found = choose(pool, {first.candidate: 0.5}, 2, np.random.default_rng(0), explore=False)
     assert [(proposal.draft, proposal.predicted) for proposal in found] == [(first, 0.5), (second, None)]
+
+
+@given(
+    origins=st.lists(st.sampled_from(["carried", "evolved", "random"]), min_size=1, max_size=40),
+    count=st.integers(1, 30),
+    explore=st.booleans(),
+    carried=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_a_choice_is_an_eighth_carried_and_then_the_best_but_for_a_tenth(
+    origins: list[str], count: int, explore: bool, carried: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    pool = {
+        Candidate("p", "s", ((number,),)): (Draft(Candidate("p", "s", ((number,),)), np.zeros(0, np.float32)), origin)
+        for number, origin in enumerate(origins)
+    }
+    scores = {candidate: float(score) for candidate, score in zip(pool, rng.permutation(len(pool)), strict=True)}
+    found = [p.draft.candidate for p in choose(pool, scores, count, rng, explore=explore, carried=carried)]
+    best = sorted(pool, key=lambda candidate: -scores[candidate])
+    first = [c for c in best if pool[c][1] == "carried"][: math.ceil(count / 8) if carried else 0]
+    others = [c for c in best if c not in first]
+    left = count - len(first)
+    by_model = left - left // 10 if explore else left
+    assert found[: len(first) + by_model] == [*first, *others[:by_model]]
+    assert len(found) == len(set(found)) == min(count, len(pool))
+
+
+def test_good_parents_have_more_children_and_some_children_have_none(space: SyntheticSpace) -> None:
+    sketch = Sketch("p", "s", b"", tuple(Choice(tuple(range(1000)), (1.0,) * 1000) for _ in range(4)))
+    parents = [Candidate("p", "s", ((number,),) * 4) for number in range(20)]
+    found = breed([sketch], parents, 2000, set(), np.random.default_rng(0), fresh=0.1)
+    assert len(found) == len(dict(found)) == 2000
+    assert 0.07 < np.mean([origin == "random" for _, origin in found]) < 0.13
+    evolved = [candidate for candidate, origin in found if origin == "evolved"]
+    of = [[decision[0] for decision in candidate.decisions if decision[0] < 20] for candidate in evolved]
+    mixed = np.mean([len(set(each)) > 1 for each in of if each])
+    assert 0.1 < mixed < 0.2  # of a fifth with two parents, those that got something of both
+    whole = [each[0] for each in of if each and len(set(each)) == 1]
+    assert 0.64 < np.mean([number < 10 for number in whole]) < 0.78  # the better half: the root of one half
+    assert 0.16 < np.mean([number < 1 for number in whole]) < 0.29
+
+
+def test_what_was_seen_is_not_bred_and_a_small_space_ends(space: SyntheticSpace) -> None:
+    sketch = Sketch("p", "s", b"", (Choice((0, 1, 2), (1.0,) * 3),))
+    seen = {Candidate("p", "s", ((0,),))}
+    found = breed([sketch], list(seen), 10, seen, np.random.default_rng(0), fresh=0.5)
+    assert {candidate.decisions[0][0] for candidate, _ in found} == {1, 2}
+
+
+def test_a_share_of_the_first_drafts_is_of_the_rule(space: SyntheticSpace) -> None:
+    """At most four tenths, and none where rules are off."""
+
+    class Asked(SyntheticSpace):
+        def __init__(self, products: Iterable[Product]) -> None:
+            super().__init__(products)
+            self.replayed: list[Candidate] = []
+
+        def fields(self, workload: str) -> Sequence[Field]:
+            return ()
+
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+            self.replayed += candidates
+            return super().verify(candidates)
+
+    asked = Asked(space.products.values())
+    state = _state(space, "p", 4)
+    found, invalid = propose(state, asked, None, 40, np.random.default_rng(0))
+    assert len(asked.replayed) == 40 >= len(found) + invalid
+    assert 12 < sum(proposal.origin == "rule" for proposal in found) <= 16
+    asked.replayed.clear()
+    propose(state, asked, Columns(), 40, np.random.default_rng(0))
+    assert 56 <= len(asked.replayed) <= 60  # three quarters of what is wanted in each of two generations
+    found, _ = propose(state, asked, None, 40, np.random.default_rng(0), rules=False)
+    assert {proposal.origin for proposal in found} == {"evolved", "random"}
