@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,3 +60,45 @@ def test_what_passes_is_within_the_limits(trials: int | None, minutes: float | N
     else:
         assert trials is None or 1 <= trials < 1 << 63
         assert minutes is None or 0 < minutes < math.inf
+
+
+class Limited(msgspec.Struct):
+    """A field of each kind of limit."""
+
+    share: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.5
+    count: Annotated[int | None, msgspec.Meta(ge=2, le=5)] = None
+    size: int = 0
+    bits: Literal[4, 8] = 4
+
+
+@given(share=st.floats(-2.0, 2.0) | st.integers(-1, 2), count=st.integers(0, 7) | st.none(), bits=st.integers(3, 9))
+def test_a_value_passes_if_and_only_if_it_is_within_its_limits(share: float, count: int | None, bits: int) -> None:
+    right = 0 < share <= 1 and (count is None or 2 <= count <= 5) and bits in (4, 8)
+    try:
+        check_fields(Limited(share, count, bits=bits))  # type: ignore[arg-type]
+    except InputError:
+        assert not right
+    else:
+        assert right
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"share": 1.5}, "share must be more than 0 and at most 1, and is 1.5"),
+        ({"count": 6}, "count must be 2 or more and at most 5, and is 6"),
+        ({"count": 1.0}, "count must be a whole number, and is 1.0"),
+        ({"share": True}, "share must be a number, and is True"),
+        ({"bits": 5}, "bits must be 4 or 8, and is 5"),
+        ({"bits": 4.0}, "bits must be 4 or 8, and is 4.0"),
+        ({"bits": True}, "bits must be 4 or 8, and is True"),
+        ({"size": 1 << 63}, "size must be less than 2**63, and is 9223372036854775808"),
+        ({"size": 1 << 1000}, "size is out of range: it has 1001 bits"),
+        ({"size": (1 << 1000) - 1}, f"size must be less than 2**63, and is {(1 << 1000) - 1}"),
+    ],
+)
+def test_the_line_on_a_limit_says_all_of_it(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        check_fields(Limited(**wrong))
+    assert str(raised.value) == said
+    check_fields(Limited(size=(1 << 63) - 1))

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kintune.core.kernel_call import CallRecord, SourceNode, readable, title_of, told_apart
+from kintune.core.kernel_call import (
+    CallRecord,
+    SourceNode,
+    common_folder,
+    own_kernel,
+    readable,
+    title_of,
+    told_apart,
+)
 
 
 def call(*nodes: tuple[str, str], operators: tuple[str, ...] = (), inserted: bool = False) -> CallRecord:
@@ -50,3 +60,23 @@ def test_equal_titles_are_told_apart() -> None:
         "c": ("fc",),
         "d": (),
     }
+
+
+@given(st.lists(st.text("ab/", max_size=7), max_size=12))
+def test_a_common_folder_is_the_longest_of_four_fifths_of_the_names(names: list[str]) -> None:
+    folders = {name[: at + 1] for name in names for at, letter in enumerate(name) if letter == "/"}
+    shared = [each for each in folders if sum(name.startswith(each) for name in names) >= 0.8 * len(names)]
+    assert common_folder(names) == (max(shared, key=len, default="") if len(names) > 1 else "")
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("conv_prepacked", "conv"),
+        ("conv_in_place1_bf16_0_12_prepacked", "conv"),
+        ("conv_prepacked_add", "conv_prepacked_add"),
+        ("conv_bf16", "conv_bf16"),
+    ],
+)
+def test_a_kernel_is_the_same_however_it_reads_its_operands(name: str, own: str) -> None:
+    assert own_kernel(name) == own

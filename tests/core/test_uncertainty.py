@@ -5,8 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.profile import Profile, ProfiledCall
-from kintune.core.report import Latencies, Spread
-from kintune.core.uncertainty import describe_ms, is_restless, uncertain_calls, uncertain_latency
+from kintune.core.report import FastestBaseline, Latencies, Spread
+from kintune.core.uncertainty import (
+    describe_ms,
+    is_restless,
+    uncertain_calls,
+    uncertain_comparison,
+    uncertain_latency,
+)
 
 
 def call(title: str, us: float, kernel: str = "") -> ProfiledCall:
@@ -87,3 +93,51 @@ def test_a_spread_below_half_of_the_median_is_calm(median_ms: float, share: floa
 @pytest.mark.parametrize(("ms", "said"), [(4180.0, "4.18 s"), (32.5, "32.5 ms"), (0.24, "240 us")])
 def test_units_follow_the_size(ms: float, said: str) -> None:
     assert describe_ms(ms) == said
+
+
+@given(st.lists(st.tuples(st.floats(1.0, 500.0), st.floats(0.0, 100.0)), min_size=1, max_size=6), st.floats(0.0, 10.0))
+def test_a_call_is_out_of_proportion_by_its_ratio_its_share_and_its_microseconds(
+    times: list[tuple[float, float]], run_ms: float
+) -> None:
+    """Over four times its time alone, over a twentieth of a run longer, and over 20 microseconds; the worst first."""
+    calls = [call(f"c{number}", us) for number, (us, _) in enumerate(times)]
+    alone = {each.title: us for each, (_, us) in zip(calls, times, strict=True)}
+    far = [
+        (alone[each.title] - each.us, each.title)
+        for each in calls
+        if alone[each.title] > 0
+        and each.us > 4 * alone[each.title]
+        and each.us - alone[each.title] > max(20.0, 0.05 * run_ms * 1e3)
+    ]
+    lines = uncertain_calls(profile(*calls, run_ms=run_ms), None, alone)
+    named = [line.partition(" ")[0] for line in lines[:3]]
+    assert sorted(named) == sorted(title for _, title in sorted(far)[:3])
+    assert len(lines) == min(len(far), 3) + (len(far) > 3)
+
+
+@given(st.integers(1, 40), st.floats(0.001, 1.0), st.floats(0.001, 3.0))
+def test_a_run_is_far_above_its_kernels_by_twice_and_what_calls_may_cost(
+    calls: int, kernels_ms: float, run_ms: float
+) -> None:
+    """Ten microseconds a call, and fifty at least, are what calling them may take."""
+    found = profile(*(call(f"c{number}", 1.0) for number in range(calls)), run_ms=run_ms)
+    far = run_ms > 2 * kernels_ms and run_ms > kernels_ms + max(0.05, 0.01 * calls)
+    assert bool(uncertain_calls(found, kernels_ms, {})) == far
+
+
+@pytest.mark.parametrize(
+    ("ms", "said"),
+    [(1000.0, "1 s"), (999.0, "999 ms"), (1.0, "1 ms"), (0.999, "999 us"), (0.0123456, "12.3 us"), (12345.0, "12.3 s")],
+)
+def test_a_unit_begins_with_its_first_one(ms: float, said: str) -> None:
+    assert describe_ms(ms) == said
+
+
+def test_a_level_result_says_how_much_and_an_open_one_which() -> None:
+    level = FastestBaseline("onnxruntime", 100.0, 1.0, 0.95, 1.2)
+    assert uncertain_comparison(level, 7).endswith(
+        "0.95 to 1.20 by 7 rounds in turns, which do not tell which is faster"
+    )
+    faster = FastestBaseline("onnxruntime", 100.0, 0.9, 0.5, 0.98)
+    assert uncertain_comparison(faster, 7).endswith("which do not tell how much")
+    assert uncertain_comparison(FastestBaseline("torch", 100.0), 7) == "torch: not known"
