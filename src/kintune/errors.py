@@ -31,7 +31,7 @@ line, and exits with code 1 where no other is named.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kintune_runtime.errors import InputError, KintuneError, RunError
 
@@ -109,11 +109,16 @@ class ModelError(InputError):
 
 
 class UnsupportedOperators(ModelError):
-    """The model uses operators that cannot be imported; `counts` maps each name to how often it occurs."""
+    """The model uses operators that cannot be imported; `counts` maps each name to how often it occurs.
 
-    def __init__(self, model: str, counts: dict[str, int]) -> None:
+    `reasons` has, by name, why an operator that is compiled in other forms is not compiled in this one.
+    """
+
+    def __init__(self, model: str, counts: dict[str, int], reasons: Mapping[str, str] = {}) -> None:
         self.counts = dict(counts)
-        listed = ", ".join(f"{name} x{n}" for name, n in sorted(self.counts.items()))
+        self.reasons = {name: why for name, why in reasons.items() if name in counts}
+        spelled = {name: f" ({why})" for name, why in self.reasons.items()}
+        listed = ", ".join(f"{name} x{n}{spelled.get(name, '')}" for name, n in sorted(self.counts.items()))
         super().__init__(
             f"{model}: operators that cannot be imported: {listed}; replace them before exporting the model"
         )

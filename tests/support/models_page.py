@@ -22,6 +22,7 @@ PAGE = ROOT / "docs/models.md"
 BEGIN = "<!-- from here on written by: python -m tests.support.models_page -->"
 
 _MISSING = re.compile(r"operators that cannot be imported: (.*); replace them")
+_ITEM = re.compile(r"(\S+) x\d+(?: \((.*?)\))?(?:, |$)")
 _AT_NODE = re.compile(r"operator (\S+) \(node (.*?)\)")
 _HEAD = "# Cases of ONNX's backend suite that are refused, and why.  Written by: python -m tests.support.models_page\n"
 
@@ -134,7 +135,7 @@ def _numbers(ranges: str) -> Iterator[int]:
 def _blamed(verdict: Verdict) -> set[str]:
     """The operators because of which a case was refused; all that it has, where nothing more is known."""
     if missing := _MISSING.search(verdict.reason):
-        return {item.rpartition(" x")[0] for item in missing[1].split(", ")}
+        return {name for name, _ in _ITEM.findall(missing[1])}
     if (node := _AT_NODE.search(verdict.reason)) and node[1] in verdict.operators:
         return {node[1]}
     return set(verdict.operators)
@@ -142,8 +143,8 @@ def _blamed(verdict: Verdict) -> set[str]:
 
 def _reason(verdict: Verdict) -> str:
     """A reason without what only this case has."""
-    if _MISSING.search(verdict.reason):
-        return "not known"
+    if missing := _MISSING.search(verdict.reason):
+        return _ITEM.search(missing[1])[2] or "no form is compiled"  # type: ignore[index]
     text = _AT_NODE.sub("", verdict.reason).strip()
     text = re.sub(r"^(cannot be imported: )", "", text)
     return re.sub(r"\d+", "N", text).replace("|", "/")

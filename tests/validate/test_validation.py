@@ -271,7 +271,7 @@ def test_a_tuned_network_that_does_not_run_is_no_proof(files: Files, tmp_path: P
     ((manifest, (plan,)),) = package.variants
     broken = Variant(manifest, (plan._replace(library=b"none"),))
     write_package(tmp_path / "broken.kt", [broken], package.weights)
-    with pytest.raises(NumericsError, match=r"the tuned network does not run: .*bad checksum of its kernels"):
+    with pytest.raises(NumericsError, match=r"the compiled network does not run: .*bad checksum of its kernels"):
         validate_files(tuned=str(tmp_path / "broken.kt"), compare=())
 
 

@@ -18,6 +18,7 @@ from kintune.models.imported_module import ImportedModule, trace
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, described_nodes, nodes
 from kintune.models.quiet import quiet
 from kintune.models.slimming import slim
+from kintune.models.unrolling import WHY_LEFT
 
 if TYPE_CHECKING:
     from kintune.models.onnx import OnnxModel
@@ -56,7 +57,7 @@ def import_onnx(model: OnnxModel) -> ImportedModule:
     proto = _expand(model)
     counts = _unsupported(proto)
     if counts:
-        raise UnsupportedOperators(label, dict(counts))
+        raise UnsupportedOperators(label, dict(counts), WHY_LEFT)
     conversion = Conversion(label, model.opset, model.inputs)
     try:
         with quiet():
@@ -85,24 +86,32 @@ def _unsupported(model: ModelProto) -> Counter[str]:
 
 def _expand(model: OnnxModel) -> ModelProto:
     """Replace standard operators that cannot be imported by other operators, where the standard defines them so."""
-    missing = {name for name in _unsupported(model.proto) if "::" not in name}
-    if not missing:
-        return model.proto
+    expanded, tried = model.proto, set[str]()
+    while missing := {name for name in _unsupported(expanded) if "::" not in name} - tried:
+        tried |= missing  # a definition may hold other such operators
+        try:
+            expanded = _inline(expanded, missing, model.opset)
+        except Exception:  # then they are reported as unsupported
+            break
+    if expanded is model.proto:
+        return expanded
+    return slim(expanded, str(model.path), model.weights)  # the inlined definitions hold constants to fold
+
+
+def _inline(model: ModelProto, operators: set[str], opset: int) -> ModelProto:
+    """A copy in which the definitions of these operators by the standard stand for their nodes."""
     expanded = ModelProto()
-    expanded.CopyFrom(model.proto)
-    try:
-        _state_defaults(expanded, missing, model.opset)
-        # the inliner asks for the types of all inputs of a node, also of those that are left out between others
-        expanded.graph.value_info.append(helper.make_tensor_value_info("", TensorProto.FLOAT, None))
-        expanded = inliner.inline_selected_functions(
-            expanded, [("", name) for name in missing], inline_schema_functions=True
-        )
-    except Exception:  # then they are reported as unsupported
-        return model.proto
+    expanded.CopyFrom(model)
+    _state_defaults(expanded, operators, opset)
+    # the inliner asks for the types of all inputs of a node, also of those that are left out between others
+    expanded.graph.value_info.append(helper.make_tensor_value_info("", TensorProto.FLOAT, None))
+    expanded = inliner.inline_selected_functions(
+        expanded, [("", name) for name in operators], inline_schema_functions=True
+    )
     left_out = next((at for at, value in enumerate(expanded.graph.value_info) if not value.name), None)
     if left_out is not None:
         del expanded.graph.value_info[left_out]
-    return slim(expanded, str(model.path), model.weights)  # the inlined definitions hold constants to fold
+    return expanded
 
 
 def _state_defaults(model: ModelProto, operators: set[str], opset: int) -> None:

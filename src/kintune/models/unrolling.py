@@ -17,11 +17,17 @@ from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper, shape_
 from kintune.models.evaluation import RANDOM, evaluate
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes, subgraphs
 
-__all__ = ["certain_steps", "unroll"]
+__all__ = ["WHY_LEFT", "certain_steps", "unroll"]
 
 _MOST_NODES = 5000  # that all loops of a model may become: each is a kernel call, or a part of one
 _MOST_KNOWN_BYTES = 1 << 12  # of a value that is followed: counters, conditions and indices are small
 _OLDEST_SCAN = 9  # the operator set before which Scan has a batch axis
+
+WHY_LEFT = {
+    "Loop": f"its number of steps depends on the data; or it draws numbers; or it becomes over {_MOST_NODES} nodes",
+    "Scan": f"its inputs' lengths are open; or it is of an opset before {_OLDEST_SCAN}; or it draws numbers",
+}
+"""Why an operator with subgraphs stays in a graph, by its type."""
 
 
 class _Unknown(Exception):

@@ -147,8 +147,8 @@ def _try(node: SingleNode, target: tvm.target.Target, *, compiled: bool) -> str:
         lowered = lower(imported.module, target, conservative=True)
         if not compiled:
             assemble_plan(lowered, {}, target, inputs=imported.inputs, outputs=imported.outputs, checks=imported.checks)
-    except UnsupportedOperators:
-        return f"operator {proto.op_type} is not supported"
+    except UnsupportedOperators as error:
+        return error.reasons.get(proto.op_type, f"operator {proto.op_type} has no compiled form")
     except KintuneError as error:
         return str(error).removeprefix(f"{proto.op_type}: ").removeprefix("None: ").splitlines()[0]
     except Exception as error:  # TVM raises exceptions of many types

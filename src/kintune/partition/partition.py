@@ -173,7 +173,7 @@ class _Partitioner:
             self.reasons[name] = "slow, wrong or not compilable in this network"
             return False
         if is_foreign(node):
-            self.reasons[name] = f"operator {node.op_type} is not supported"
+            self.reasons[name] = f"operator {node.op_type} of domain {node.domain} has no compiled form"
             return False
         alone = single_node(node, types, weights, list(self._proto.opset_import), self._outside.get)
         why = _OPEN if alone is None else self._why_not(alone)

@@ -48,7 +48,7 @@ def validate(context: bytes, payload: bytes, board: str = "") -> bytes:
 
     Raises:
         InputError: a file cannot be used.
-        NumericsError: the tuned network does not run at all.
+        NumericsError: the compiled network does not run at all.
     """
     conditions = msgspec.msgpack.decode(context, type=ValidationContext)
     item = msgspec.msgpack.decode(payload, type=ValidationItem)
@@ -62,7 +62,7 @@ def validate_executable(
 
     Raises:
         InputError: a file cannot be used.
-        NumericsError: the tuned network does not run.
+        NumericsError: the compiled network does not run.
     """
     manifest = read_manifest(item.tuned)
     combinations = manifest.combinations
@@ -179,7 +179,7 @@ def _validate_combination(
         region_threads = choice.choose_region_threads()
         tuned, *references = run.start_all(run.compared, processes)
         if tuned is None:
-            raise NumericsError(f"the tuned network does not run{_hint(item, manifest)}: {run.skipped[TUNED]}")
+            raise NumericsError(f"the compiled network does not run{_hint(item, manifest)}: {run.skipped[TUNED]}")
         ran, changed = run.flush_references([each for each in references if each is not None], processes)
         extremes = ExtremeCheck(run)
         extremes.start(tuned, ran)  # first, since noise changes a reference's weights for good
@@ -201,7 +201,7 @@ def _validate_combination(
         if item.timed and (run.given_draws or TUNED in extremes.ended):
             tuned.close()
             if (again := run.start(TUNED, processes)) is None:
-                raise NumericsError(f"the tuned network does not run: {run.skipped[TUNED]}")
+                raise NumericsError(f"the compiled network does not run: {run.skipped[TUNED]}")
             tuned = again
         beside = run.time_beside(tuned, clock)
         interleaved = InterleavedTimes({}, {}, {})
@@ -219,7 +219,7 @@ def _validate_combination(
         calls = time_calls(run) if item.timed else None
     judged = difference.verdict is not Verdict.NOT_COMPARED
     if TUNED in interleaved.dropped:
-        raise NumericsError(f"the tuned network stopped running: {interleaved.dropped[TUNED]}")
+        raise NumericsError(f"the compiled network stopped running: {interleaved.dropped[TUNED]}")
     return ValidationResult(
         latency_ms={**latency, **interleaved.latency_ms},
         rounds_ms=interleaved.rounds_ms,

@@ -218,12 +218,12 @@ class TestBeforeTuning:
             def check(self, draft: Mapping[str, str]) -> ValidationResult:
                 from kintune.errors import NumericsError
 
-                raise NumericsError("the tuned network does not run: killed by SIGSEGV")
+                raise NumericsError("the compiled network does not run: killed by SIGSEGV")
 
         rehearsal = Rehearsal(ToyTools, with_limits(trials=3), Crash()).run()
         assert (
             failed(rehearsal)
-            == "toy cannot be tuned from Toy 'node' on: the tuned network does not run: killed by SIGSEGV"
+            == "toy cannot be tuned from Toy 'node' on: the compiled network does not run: killed by SIGSEGV"
         )
 
     def test_what_cannot_be_checked_for_another_reason_is_tried_again(self) -> None:

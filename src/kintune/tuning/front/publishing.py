@@ -68,8 +68,8 @@ def publish(output: str, summary: Summary) -> dict[str, str]:
         raise JobFailed("the result could not be proven, so it was not written; the run's log says why")
     if proof.verdict is Verdict.WRONG:
         raise NumericsError(
-            f"the outputs of the tuned network differ from those of {' and '.join(proof.compared_with)}, so it was not "
-            f"written: {proof.disagreement}"
+            f"the outputs of the compiled network differ from those of {' and '.join(proof.compared_with)}, so it was "
+            f"not written: {proof.disagreement}"
         )
     skipped = dict(proof.skipped)
     source = packaged.tuned
