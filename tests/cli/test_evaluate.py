@@ -24,7 +24,7 @@ class Timed:
     """Stands in for an executable, and keeps what it was asked."""
 
     manifest = SimpleNamespace(
-        model_name="resnet18", threads=2, combinations=(Combination((), ()),), hybrid=None, narrow=None
+        model_name="resnet18", threads=2, combinations=(Combination((), ()),), hybrid=None, narrow=None, bounds=()
     )
 
     def __init__(self) -> None:
@@ -128,6 +128,7 @@ class Several(Timed):
         model_name="bert",
         threads=2,
         hybrid=None,
+        bounds=(),
         narrow=Narrow({"a product": "bf16"}, 0.02, 0.01, Quantised(5, 3)),
         combinations=tuple(Combination((Tensor("ids", (1, n), "int64"),), ()) for n in (16, 32)),
     )

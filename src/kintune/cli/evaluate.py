@@ -18,12 +18,14 @@ from kintune.cli.run import read_arrays
 from kintune.cli.sections import SectionedCommand, Sections
 from kintune.cli.widths import output_width
 from kintune.core.hybrid import Hybrid
+from kintune.core.kernel_bounds import KernelBounds
 from kintune.core.kernel_call import common_folder, title_of
 from kintune.core.model import Combination, spell_shapes
 from kintune.errors import InputError
 from kintune.runtime import opening
 from kintune.runtime.executable import Executable
 from kintune.runtime.hybrid_executable import HybridExecutable
+from kintune.runtime.hybrid_package import kernel_bounds
 from kintune.runtime.inputs import draw_inputs
 from kintune.runtime.manifest import Manifest, Narrow
 from kintune.terminal.formatting import counted, milliseconds
@@ -73,7 +75,8 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     `threads` ran each request, `streams` requests at once; `per_second` counts those that ended.  `kernels` has the
     calls in their order, where `--kernels` asked for them; `hybrid` says what runs where in a model that runs partly in
     onnxruntime, of which they are the nodes; `narrow` what computes narrower than the model's types.  `variants` are
-    those of a file for CPUs, `variant` is the number of the one that was timed; 0 for a GPU.
+    those of a file for CPUs, `variant` is the number of the one that was timed; 0 for a GPU.  `bounds` says of each
+    plan how many of its kernels are proven to stay inside of their buffers; it is empty for a GPU.
 
     Runs with a large `spread`, (p90 - p10) / median, are timed once more, and the timing with the smaller one counts.
     `uncertain` has a line on each number that is out of proportion even so.
@@ -102,6 +105,7 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     shapes: dict[str, tuple[int, ...]] = {}
     combinations: tuple[EvaluateDocument, ...] = ()
     uncertain: tuple[str, ...] = ()
+    bounds: tuple[KernelBounds, ...] = ()
 
 
 class _Way(NamedTuple):
@@ -168,7 +172,8 @@ def command(
     for each in documents:
         for line in _lines(each, opened.manifest.threads):
             echo(line, json_target)
-    for line in (*_precision_lines(document), *_hybrid_lines(document), *_variant_lines(document)):
+    of_file = _bounds_lines, _precision_lines, _hybrid_lines, _variant_lines
+    for line in (line for lines in of_file for line in lines(document)):
         echo(line, json_target)
 
 
@@ -203,6 +208,7 @@ def _document(
         narrow=manifest.narrow,
         shapes={} if combination is None else combination.shapes,
         uncertain=_uncertain(timed, calls, is_hybrid=manifest.hybrid is not None),
+        bounds=manifest.bounds if manifest.hybrid is None else kernel_bounds(executable),
     )
 
 
@@ -281,6 +287,12 @@ def _lines(document: EvaluateDocument, tuned_threads: int) -> Iterator[str]:
         yield f"Uncertain: {line}."
     if document.kernels:
         yield from _kernel_lines(document)
+
+
+def _bounds_lines(document: EvaluateDocument) -> Iterator[str]:
+    """How many kernels are known to stay inside of their buffers."""
+    if said := KernelBounds.described(document.bounds):
+        yield said
 
 
 def _variant_lines(document: EvaluateDocument) -> Iterator[str]:

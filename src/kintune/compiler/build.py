@@ -11,6 +11,7 @@ import tvm
 import tvm_ffi
 from tvm.tirx.buffer import BufferType
 
+from kintune.compiler.bounds import keeping_lowered, prove
 from kintune.compiler.graph.lowering_rules import use_vector_functions, vectorise_nan_tests
 from kintune.compiler.programs.registry import instructions_of
 from kintune.compiler.space.generator import default_schedule, load_intrinsics
@@ -64,12 +65,12 @@ def build_module(
     try:
         packed = without_packing(scheduled)
         operands = operands_of(workload[ENTRY], packed[ENTRY])
-        linked = _compile(packed, target, kernel_name(candidate))
+        linked, unproven = _compile(packed, target, kernel_name(candidate))
     except KintuneError:
         raise
     except Exception as error:  # lowering and LLVM raise many types for a bad schedule
         raise BuildError(f"{type(error).__name__}: {cause_line(error)}") from error
-    built = Built(candidate, linked.library, operands, object_file=linked.object_file)
+    built = Built(candidate, linked.library, operands, object_file=linked.object_file, unproven=unproven)
     if sketch is None:
         return built
     return msgspec.structs.replace(
@@ -109,20 +110,23 @@ def _operand(buffer: Any, role: str) -> Operand:
     return Operand(shape=shape, dtype=str(buffer.dtype), role=role)
 
 
-def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> Linked:
+def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> tuple[Linked, tuple[str, ...] | None]:
     """Compile to a shared library with the function `name`; TVM exports it as `main` too, since it is the only one.
 
-    The function does not check its arguments: the code for that takes longer to compile than many kernels.
+    The function does not check its arguments: the code for that takes longer to compile than many kernels.  Returns as
+    well what may lie outside of its buffers, if it is for a CPU.
     """
     use_vector_functions()
     vectorise_nan_tests(target)
     if target.kind.name != GPU:
         module = tvm.IRModule({ENTRY: module[ENTRY].with_attr("global_symbol", name)}, attrs=module.attrs)
-    passes = tvm.transform.PassContext(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True})
-    with passes, compiling_for(target):
+    passes = keeping_lowered(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True})
+    with passes as functions, compiling_for(target):
         executable = tvm.compile(module, target)
     linked = link_program(executable, architecture_of(target))
-    return linked if target.kind.name != GPU else linked._replace(object_file=b"")
+    if target.kind.name == GPU:
+        return linked._replace(object_file=b""), None
+    return linked, prove(functions[ENTRY]).unproven
 
 
 class CandidateBuilder:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from kintune.core.config import Options
+from kintune.core.kernel_bounds import KernelBounds
 from kintune.core.kernel_call import readable
 from kintune.core.latency_target import COMPARED, COMPARED_FLUSHING, COMPARED_NARROW
 from kintune.core.paired_ratio import PairedRatio
@@ -297,7 +298,8 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     what is allowed.  `extreme_inputs` names the sets of extreme inputs on which they were compared as well, and right.
     `not_compared` has a line on each comparison with a reference that could not be made, with the reason.  `uncertain`
     has a line on each number that is out of proportion: a time whose spread exceeds the gain that is claimed, or one
-    far from its estimate.
+    far from its estimate.  `bounds` says of each plan how many of its kernels are proven to stay inside of their
+    buffers; it is empty for a GPU.
 
     `fastest_baseline` says how the result stands against the fastest other runtime that was timed beside it.
     `baselines_before_ms` are the times of other runtimes before the search, from which limits and progress were told.
@@ -347,6 +349,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     extreme_inputs: tuple[str, ...] = ()
     not_compared: tuple[str, ...] = ()
     uncertain: tuple[str, ...] = ()
+    bounds: tuple[KernelBounds, ...] = ()
 
     @property
     def doubts(self) -> tuple[str, ...]:

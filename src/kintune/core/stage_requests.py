@@ -62,6 +62,7 @@ class Built(msgspec.Struct, frozen=True):
 
     `precision` is that of its sketch: what computes with shorter numbers than its workload is compared with the
     reference by norm.  `instructions` are extensions of the CPU that it needs, beyond those which any kernel may use.
+    `unproven` has the accesses that were not proven to lie inside of their buffers; None where nobody looked.
     """
 
     candidate: str
@@ -71,6 +72,7 @@ class Built(msgspec.Struct, frozen=True):
     object_file: bytes = b""
     precision: str = FULL_PRECISION
     instructions: tuple[str, ...] = ()
+    unproven: tuple[str, ...] | None = None
 
     def without_object_file(self) -> Built:
         """The same for processes that only run it."""

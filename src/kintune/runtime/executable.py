@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 import numpy.typing as npt
 
 import kintune_runtime
 from kintune.core.execution_plan import ExecutionPlan, KernelCall
+from kintune.core.kernel_bounds import KernelBounds
 from kintune.core.kernel_call import CallRecord, title_of
 from kintune.core.model import Tensor
 from kintune.errors import InputError, OrderError
@@ -24,6 +26,7 @@ from kintune.runtime.package import (
     Block,
     EncodedPlan,
     Manifest,
+    Package,
     Variant,
     pack_weights,
     package_in_memory,
@@ -44,7 +47,8 @@ Inputs: TypeAlias = "Mapping[str, npt.ArrayLike] | npt.ArrayLike"
 class CompiledPlan(NamedTuple):
     """A plan, the shared library of its kernels, its weights in the plan's order, and what its calls compute.
 
-    `kept` is the number of tensors that are kept in a narrower type than that of the model.
+    `kept` is the number of tensors that are kept in a narrower type than that of the model.  `bounds` says which
+    kernels are known to stay inside of their buffers.
     """
 
     plan: ExecutionPlan
@@ -52,6 +56,7 @@ class CompiledPlan(NamedTuple):
     weights: Iterable[Block]
     calls: tuple[CallRecord, ...] = ()
     kept: int = 0
+    bounds: KernelBounds | None = None
 
 
 class Executable(kintune_runtime.Executable):
@@ -95,13 +100,16 @@ class Executable(kintune_runtime.Executable):
         Weights that are equal are stored once.  `compiled` is read one after the other.
         """
         pool = WeightPool()
-        placed, calls, kept = [], [], 0
+        placed, calls, bounds, kept = [], [], [], 0
         for each in compiled:
             placed.append((_titled(pool.add(each.plan, each.weights), each.calls), each.library))
             calls.append(each.calls)
+            bounds += [] if each.bounds is None else [each.bounds]
             kept += each.kept
         if any(calls):
             manifest = msgspec.structs.replace(manifest, calls=tuple(calls))
+        if len(bounds) == len(placed):
+            manifest = msgspec.structs.replace(manifest, bounds=tuple(bounds))
         if manifest.narrow is not None and kept:
             narrow = msgspec.structs.replace(manifest.narrow, kept_tensors=kept)
             manifest = msgspec.structs.replace(manifest, narrow=narrow)
@@ -128,11 +136,7 @@ class Executable(kintune_runtime.Executable):
             )
             for number, (plan, library) in enumerate(placed)
         )
-        descriptor = package_in_memory([Variant(manifest, plans)], content)
-        try:
-            return cls(f"/proc/self/fd/{descriptor}")
-        finally:
-            os.close(descriptor)
+        return cls._in_memory([Variant(manifest, plans)], content)
 
     @classmethod
     def open(cls, source: Source | OpenedFile, variant: int | None = None) -> Executable:
@@ -158,6 +162,29 @@ class Executable(kintune_runtime.Executable):
             StorageError: it cannot be written there.
         """
         self._file.save(path)
+
+    @property
+    def place(self) -> str:
+        """A path at which this process finds its file for as long as the executable lives."""
+        return self._file.place
+
+    def described(self, manifest: Manifest) -> Executable:
+        """The same with another manifest of its first variant.
+
+        Raises:
+            InputError: its file is damaged.
+        """
+        package = Package.open(self.place)
+        first, *others = package.variants
+        return self._in_memory([first._replace(manifest=manifest), *others], package.weights)
+
+    @classmethod
+    def _in_memory(cls, variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> Executable:
+        descriptor = package_in_memory(variants, weights)
+        try:
+            return cls(f"/proc/self/fd/{descriptor}")
+        finally:
+            os.close(descriptor)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:  # type: ignore[override]

@@ -15,12 +15,14 @@ them.  `libkintune_onnx.so` registers these operators, and maps the file.  This 
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import msgspec
 
+from kintune.core.kernel_bounds import KernelBounds
 from kintune.errors import InputError, OrderError
 from kintune.runtime.manifest import FORMAT_VERSION, Contents, Manifest, contents_of
 from kintune.runtime.stored_zip import MANIFEST, Content, damaged, map_member, reading, replacing, write_members
@@ -30,6 +32,7 @@ __all__ = [
     "GRAPH",
     "HybridPackage",
     "hybrid_in_memory",
+    "kernel_bounds",
     "operator_domain",
     "read_marked",
     "region_name",
@@ -75,6 +78,26 @@ class HybridPackage(NamedTuple):
     def region(self, number: int) -> bytes:
         """The bytes of a region's file, from 0 on."""
         return bytes(self.regions[number])
+
+
+def kernel_bounds(path: str | os.PathLike[str]) -> tuple[KernelBounds, ...]:
+    """What a file of any kind says of the bounds of its kernels: of each plan, those of the first variant.
+
+    Of one that runs partly in onnxruntime, these are the plans of its regions, one region after another.
+
+    Raises:
+        InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
+    """
+    path = Path(path)
+    with reading(path) as archive:
+        manifest = contents_of(archive, path).executable
+        if manifest.hybrid is None:
+            return manifest.bounds
+        found: list[KernelBounds] = []
+        for number in range(len(manifest.hybrid.regions)):
+            with archive.open(region_name(number)) as file, zipfile.ZipFile(file) as region:
+                found += contents_of(region, path).executable.bounds
+        return tuple(found)
 
 
 def operator_domain(model_digest: str) -> str:

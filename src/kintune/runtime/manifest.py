@@ -11,6 +11,7 @@ import msgspec
 
 from kintune.core.dtypes import numpy_dtype
 from kintune.core.hybrid import Hybrid
+from kintune.core.kernel_bounds import KernelBounds
 from kintune.core.kernel_call import CallRecord
 from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.core.quantisation import Quantised
@@ -58,6 +59,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     runs partly in onnxruntime (see `kintune.runtime.hybrid_package`).  `calls` says of each plan what its kernel calls
     compute; it is empty in files of earlier versions, and in those for a GPU.  `narrow` says what computes narrower
     than the model's types; None where nothing does.  With `keep_denormals`, denormal numbers are not flushed to zero.
+    `bounds` says of each plan which kernels are known to stay inside of their buffers; like `calls`, it may be empty.
     """
 
     model_name: str
@@ -79,6 +81,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[tuple[CallRecord, ...], ...] = ()
     narrow: Narrow | None = None
     keep_denormals: bool = False
+    bounds: tuple[KernelBounds, ...] = ()
 
     @property
     def combinations(self) -> tuple[Combination, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
+from kintune.core.kernel_bounds import KernelBounds
 from kintune.core.model import spell_shapes
 from kintune.core.quantisation import Quantised
 from kintune.core.report import BaselineVerdict, RunReport, StopReason
@@ -46,6 +47,7 @@ def summarize(
         *_combinations(report),
         *error_lines(report),
         *(f"Not compared: {line}" for line in report.not_compared),
+        *_bounds(report),
         *_regions(report),
         *_search(report),
         *_others(report),
@@ -83,6 +85,12 @@ def _slower(report: RunReport) -> list[str]:
             took = milliseconds(each.latency_ms.tuned or 0.0)
             lines.append(f"  with {spell_shapes(each.shapes)}: {took}, {describe_against(fastest)}.")
     return lines
+
+
+def _bounds(report: RunReport) -> list[str]:
+    """How many kernels are known to stay inside of their buffers, where it is not all that is proven."""
+    is_proven = all(not each.unproven for each in report.bounds)
+    return [] if is_proven else [f"{KernelBounds.described(report.bounds)}."]
 
 
 def _latencies(report: RunReport) -> list[str]:

@@ -335,7 +335,7 @@ def _small_program(target: tvm.target.Target) -> PlannedProgram:
 def test_a_kernel_says_why_it_refuses_its_arguments(cpu: tvm.target.Target) -> None:
     import tvm
 
-    from tests.support.plan_interpreter import load_kernels
+    from kintune.runtime.guarded_run import load_kernels
 
     kernels = load_kernels(_small_program(cpu).library)
     with pytest.raises(ValueError, match=r"Invalid T_add\.shape\[0\] on argument #2"):

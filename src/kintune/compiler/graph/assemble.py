@@ -6,27 +6,33 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, te
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from kintune.compiler.bounds import Interval, Proof, lowered_kernels, prove
+from kintune.compiler.graph.arena import place_in_a_row
 from kintune.compiler.graph.call_records import PACKED, describe_calls
 from kintune.compiler.graph.keepable import COMPILED, keepable_functions
 from kintune.compiler.graph.kept_tensors import KeptTensors, keep_tensors
-from kintune.compiler.graph.kernel_library import RefusedKernels, build_kernels
+from kintune.compiler.graph.kernel_library import KernelLibrary, RefusedKernels, build_kernels
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions, vectorise_nan_tests
 from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES, pieces_of
-from kintune.compiler.graph.plan import plan_network
+from kintune.compiler.graph.plan import Planned, plan_network
+from kintune.compiler.graph.plan_check import prove_plan
 from kintune.compiler.graph.provenance import keeping_marks
 from kintune.compiler.graph.rewriting import rewriting_pass
 from kintune.compiler.graph.strided_pieces import PlaceStridedPieces
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
-from kintune.core.execution_plan import ExecutionPlan, KernelCall
+from kintune.core.dtypes import numpy_dtype
+from kintune.core.execution_plan import ExecutionPlan, KernelCall, PlannedTensor
 from kintune.core.keeping import Keeping
+from kintune.core.kernel_bounds import KernelBounds
 from kintune.core.kernel_call import CallRecord
 from kintune.core.model import IndexCheck, Tensor
 from kintune.core.stage_requests import Built, kernel_name
@@ -34,6 +40,7 @@ from kintune.errors import BuildError, KintuneError, cause_line
 from kintune.hardware.gpu_target import GPU
 from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import NATIVE, resolve_target, untuned_target
+from kintune.runtime.tensors import block_of
 
 __all__ = ["PlannedProgram", "Program", "assemble", "assemble_plan"]
 
@@ -87,7 +94,8 @@ class PlannedProgram(NamedTuple):
 
     `weights` are the packed weights, and then the constants of the network.  The plan has their offsets in a block in
     which they are stored in this order, each at the next multiple of `kintune.runtime.package.ALIGNMENT`.  `calls`
-    describes what the plan's calls compute; `kept` is the number of tensors that are kept in bf16.
+    describes what the plan's calls compute; `kept` is the number of tensors that are kept in bf16; `bounds` says which
+    kernels were proven to stay inside of their buffers.
     """
 
     plan: ExecutionPlan
@@ -95,6 +103,7 @@ class PlannedProgram(NamedTuple):
     weights: tuple[tvm.runtime.Tensor, ...]
     calls: tuple[CallRecord, ...] = ()
     kept: int = 0
+    bounds: KernelBounds | None = None
 
 
 def assemble_plan(
@@ -125,7 +134,7 @@ def assemble_plan(
     kept = 0
     if keeping:
         module, kept = _with_kept_tensors(module, lowered, chosen, target, keeping)
-    linked: dict[str, bytes] = {}
+    linked: dict[str, _Linked] = {}
     try:
         with target:
             main, weights = _packed(module, lowered.weights)
@@ -139,13 +148,13 @@ def assemble_plan(
             vectorise_nan_tests(target)
             keep_nan()
             called = tvm.transform.Sequential(passes)(_with_a_kernel(main))
-            external = {kernel_name(candidate) for candidate in linked}
-            planned = plan_network(called, weights, external, inputs=inputs, outputs=outputs, checks=checks)
+            planned = plan_network(called, weights, linked, inputs=inputs, outputs=outputs, checks=checks)
             used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
-            object_files = [content for candidate, content in linked.items() if kernel_name(candidate) in used]
+            object_files = [each.built.object_file for name, each in linked.items() if name in used]
             library = build_kernels(_with_a_kernel(_kernels(called, used)), target, object_files, threads)
             calls = describe_calls(planned.plan, planned.kernels, lowered, chosen)
-            return PlannedProgram(planned.plan, library, planned.weights, calls, kept)
+            bounds = _bounds(planned, library, linked, target)
+            return PlannedProgram(planned.plan, library.content, planned.weights, calls, kept, bounds)
     except KintuneError:
         raise
     except RefusedKernels as refused:
@@ -177,6 +186,47 @@ def _with_kept_tensors(
         raise
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildError(f"tensors cannot be kept in bf16: {cause_line(error)}") from error
+
+
+class _Linked(NamedTuple):
+    """A kernel that was compiled before, and the function of which it was compiled."""
+
+    built: Built
+    function: tvm.tirx.PrimFunc
+
+
+def _bounds(
+    planned: Planned, library: KernelLibrary, linked: Mapping[str, _Linked], target: tvm.target.Target
+) -> KernelBounds:
+    """Which kernels of a plan are proven to stay inside of their buffers.
+
+    Where that depends on the integers that a kernel is given, it is looked at once more with what is known of these.
+    """
+    known: dict[str, tuple[Proof, tvm.tirx.PrimFunc]] = {
+        name: (kernel.proof, kernel.lowered) for name, kernel in library.kernels.items()
+    }
+    sizes = [block_of(weight).data.nbytes for weight in planned.weights]
+    numbers = {offset: number for number, offset in enumerate(place_in_a_row(sizes).offsets) if sizes[number]}
+    held: dict[int, Interval] = {}
+
+    def proof(name: str, ranges: Mapping[int, Interval]) -> Proof:
+        if name not in known:
+            built, function = linked[name]
+            written = tuple(place for place, each in enumerate(built.operands) if each.role == "output")
+            if built.unproven == () and all(numpy_dtype(built.operands[each].dtype).kind == "f" for each in written):
+                return Proof(0, (), written)
+            made = lowered_kernels(tvm.IRModule({name: function}), target)[name]
+            known[name] = prove(made), made
+        first, function = known[name]
+        return first if not ranges or (not first.unproven and not first.results) else prove(function, ranges)
+
+    def values(tensor: PlannedTensor) -> Interval | None:
+        if tensor.offset not in held:
+            array = planned.weights[numbers[tensor.offset]].numpy()
+            held[tensor.offset] = int(np.min(array)), int(np.max(array))
+        return held[tensor.offset]
+
+    return prove_plan(planned.plan, proof, values)
 
 
 def _packed(
@@ -297,7 +347,7 @@ class _Compiled(NamedTuple):
 
 
 def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[str, Built]) -> _Compiled:
-    linked: dict[str, bytes] = {}
+    linked: dict[str, _Linked] = {}
     passes = tvm.transform.Sequential(
         [
             *_to_kernels(target),
@@ -315,7 +365,7 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[s
     vectorise_nan_tests(target)
     keep_nan()
     executable = tvm.relax.build(_with_a_kernel(module), target=target, relax_pipeline=passes)
-    return _Compiled(executable, tuple(linked.values()))
+    return _Compiled(executable, tuple(each.built.object_file for each in linked.values()))
 
 
 def _to_kernels(target: tvm.target.Target) -> list[tvm.transform.Pass]:
@@ -333,8 +383,8 @@ def _to_kernels(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     ]
 
 
-def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, bytes]) -> tvm.transform.Pass:
-    """A pass that replaces functions in `kernels` by external ones, and adds their object files to `linked`.
+def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, _Linked]) -> tvm.transform.Pass:
+    """A pass that replaces functions in `kernels` by external ones, and adds them to `linked` by their names.
 
     A function is replaced only if the compiled kernel takes the same buffers.
     """
@@ -347,7 +397,7 @@ def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, bytes]) -> tv
             built = kernels.get(str((function.attrs or {}).get(COMPILED)))
             if built is not None and _takes_the_same(function, built):
                 names[variable] = kernel_name(built.candidate)
-                linked[built.candidate] = built.object_file
+                linked[names[variable]] = _Linked(built, function)
         rewriter = _CallFromOutside(module, names)
         for variable, function in list(module.functions_items()):
             if isinstance(function, relax.Function):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import msgspec
 import tvm
 
 from kintune.compiler.graph.assemble import assemble, assemble_plan
@@ -13,12 +15,16 @@ from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.programs.registry import instructions_of
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.keeping import Keeping
+from kintune.core.kernel_call import own_kernel
 from kintune.core.model import Combination, IndexCheck, Tensor
-from kintune.core.stage_requests import Built
+from kintune.core.stage_requests import Built, kernel_name
 from kintune.core.version import __version__
+from kintune.errors import BuildError
 from kintune.hardware.gpu_target import GPU, is_gpu
 from kintune.runtime.executable import CompiledPlan, Executable
+from kintune.runtime.guarded_run import try_kernels
 from kintune.runtime.package import Manifest, Narrow
+from kintune.runtime.requirements import why_none_here
 from kintune.runtime.target import architecture_of, instruction_set
 from kintune.runtime.tensors import block_of
 from kintune.runtime.vm_executable import VmExecutable
@@ -125,8 +131,11 @@ def build_plans(
         OrderError: as for `build_executable`.
     """
 
+    workloads: list[dict[str, str]] = []
+
     def compiled() -> Iterator[CompiledPlan]:
         for lowered, shaped in zip(networks, manifest.combinations, strict=True):
+            workloads.append(dict(lowered.functions))
             program = assemble_plan(
                 lowered,
                 {workload: chosen[workload] for workload in set(lowered.functions.values()) if workload in chosen},
@@ -139,9 +148,39 @@ def build_plans(
                 threads=threads,
             )
             weights = map(block_of, program.weights)
-            yield CompiledPlan(program.plan, program.library, weights, program.calls, program.kept)
+            yield CompiledPlan(program.plan, program.library, weights, program.calls, program.kept, program.bounds)
 
-    return Executable.create_from_plans(compiled(), manifest)
+    made = Executable.create_from_plans(compiled(), manifest)
+    linked = {kernel_name(candidate.digest): workload for workload, (_, candidate) in chosen.items()}
+    return _tried(made, [{**of_plan, **linked} for of_plan in workloads])
+
+
+def _tried(made: Executable, workloads: Sequence[Mapping[str, str]]) -> Executable:
+    """The executable, whose kernels that are not proven in bounds have run between guard pages, if it runs here.
+
+    `workloads` has those of the kernels of each plan, by name.
+
+    Raises:
+        BuildError: when a kernel accesses memory that is not its own.
+    """
+    bounds = made.manifest.bounds
+    if not any(each.unproven for each in bounds) or why_none_here(made.variants) is not None:
+        return made
+    known = []
+    for number, of_plan in enumerate(bounds):
+        tried: Collection[str] = ()
+        if of_plan.unproven:
+            try:
+                wrong = try_kernels(made, number, of_plan.unproven)
+                tried = of_plan.unproven
+            except RuntimeError as error:
+                wrong = ""
+                print(f"kernels cannot run between guard pages: {error}", file=sys.stderr, flush=True)
+            if wrong:
+                name = own_kernel(wrong.split()[0])
+                raise BuildError(wrong, {workloads[number][name]} if name in workloads[number] else frozenset())
+        known.append(of_plan.with_tried(tried))
+    return made.described(msgspec.structs.replace(made.manifest, bounds=tuple(known)))
 
 
 def build_vm_executable(

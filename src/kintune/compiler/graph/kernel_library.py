@@ -9,15 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import tvm
 import tvm_ffi
 
+from kintune.compiler.bounds import Proof, keeping_lowered, prove
 from kintune.runtime.artifact import library_of_objects, object_of
 from kintune.runtime.target import architecture_of, triple_of
 
-__all__ = ["RefusedKernels", "build_kernels"]
+__all__ = ["BuiltKernel", "KernelLibrary", "RefusedKernels", "build_kernels"]
 
 _RAISE = """target triple = "{triple}"
 
@@ -42,6 +43,21 @@ The variable is exported; `protected` keeps it from being replaced by that of an
 """
 
 
+class BuiltKernel(NamedTuple):
+    """The object file of a kernel, what was compiled, as `kintune.compiler.bounds` reads it, and its proof."""
+
+    object_file: bytes
+    lowered: tvm.tirx.PrimFunc
+    proof: Proof
+
+
+class KernelLibrary(NamedTuple):
+    """A shared library, and the kernels that were compiled for it, by name."""
+
+    content: bytes
+    kernels: dict[str, BuiltKernel]
+
+
 class RefusedKernels(Exception):
     """The compiler refuses functions: `names` are their global symbols, the cause is its error for the first."""
 
@@ -52,7 +68,7 @@ class RefusedKernels(Exception):
 
 def build_kernels(
     module: tvm.IRModule, target: tvm.target.Target, object_files: Sequence[bytes] = (), threads: int = 1
-) -> bytes:
+) -> KernelLibrary:
     """Compile a module of PrimFuncs, at least one, for a CPU, and link them with `object_files`.
 
     These define further kernels.  Each function is exported as `__tvm_ffi_NAME`, NAME being its global symbol.
@@ -65,7 +81,7 @@ def build_kernels(
     """
     functions = sorted(module.functions_items(), key=lambda item: str(item[0].name_hint))
 
-    def compiled(number: int) -> bytes:
+    def compiled(number: int) -> BuiltKernel:
         variable, function = functions[number]
         return _OBJECTS.compile(variable, function, module.attrs, target)
 
@@ -75,8 +91,11 @@ def build_kernels(
     if refused:
         names = [str(functions[number][1].attrs["global_symbol"]) for number in refused]
         raise RefusedKernels(names) from next(iter(refused.values()))
-    objects = [each.result() for each in made]
-    return library_of_objects([*objects, *object_files, _raising(triple_of(target))], architecture_of(target))
+    kernels = {
+        str(function.attrs["global_symbol"]): each.result() for (_, function), each in zip(functions, made, strict=True)
+    }
+    objects = [*(each.object_file for each in kernels.values()), *object_files, _raising(triple_of(target))]
+    return KernelLibrary(library_of_objects(objects, architecture_of(target)), kernels)
 
 
 class _Objects:
@@ -88,12 +107,12 @@ class _Objects:
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
-        self._known: OrderedDict[tuple[str, str, int], tuple[Any, bytes]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, int], tuple[Any, BuiltKernel]] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
 
-    def compile(self, variable: Any, function: Any, attributes: Any, target: tvm.target.Target) -> bytes:
-        """The object file of a function, which is compiled unless it is in the cache."""
+    def compile(self, variable: Any, function: Any, attributes: Any, target: tvm.target.Target) -> BuiltKernel:
+        """A function as a kernel; it is compiled unless it is in the cache."""
         key = str(target), str(variable.name_hint), tvm_ffi.structural_hash(function, map_free_vars=True)
         with self._lock:
             known = self._known.get(key)
@@ -102,20 +121,22 @@ class _Objects:
         if known is not None and tvm_ffi.structural_equal(known[0], function, map_free_vars=True):
             return known[1]
         module = tvm.IRModule({variable: function}, attrs=attributes)
-        with target:  # the current target is a property of the thread
-            made = object_of(tvm.tirx.build(module, target=target, pipeline="default"))
+        with target, keeping_lowered() as functions:  # the current target is a property of the thread
+            content = object_of(tvm.tirx.build(module, target=target, pipeline="default"))
+        lowered = functions[str(variable.name_hint)]
+        made = BuiltKernel(content, lowered, prove(lowered))
         with self._lock:
             self._keep(key, function, made)
         return made
 
-    def _keep(self, key: tuple[str, str, int], function: Any, made: bytes) -> None:
+    def _keep(self, key: tuple[str, str, int], function: Any, made: BuiltKernel) -> None:
         if key in self._known:
-            self._bytes -= len(self._known.pop(key)[1])
+            self._bytes -= len(self._known.pop(key)[1].object_file)
         self._known[key] = function, made
-        self._bytes += len(made)
+        self._bytes += len(made.object_file)
         while self._bytes > self._most_bytes:
             _, (_, dropped) = self._known.popitem(last=False)
-            self._bytes -= len(dropped)
+            self._bytes -= len(dropped.object_file)
 
 
 _OBJECTS = _Objects(most_bytes=1 << 26)

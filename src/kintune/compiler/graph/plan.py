@@ -13,6 +13,7 @@ from tvm import relax
 
 from kintune.compiler.graph.arena import Buffer, place_buffers, place_in_a_row
 from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
+from kintune.compiler.graph.plan_check import check_plan
 from kintune.compiler.graph.provenance import mark_of
 from kintune.compiler.graph.rewriting import operator_of, static_shape
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, Place, PlannedTensor
@@ -167,6 +168,8 @@ class _Planner:
             arena_bytes=arena_bytes,
             checks=tuple(msgspec.structs.replace(check, result=number) for number, check in enumerate(checks)),
         )
+        blocks = {storage: number for number, storage in enumerate({view.storage.root() for view in self._views})}
+        check_plan(plan, [blocks[view.storage.root()] for view in self._views])
         return Planned(plan, tuple(self._weights), self._kernels)
 
     def _return(self, returned: Sequence[_View]) -> tuple[int, ...]:

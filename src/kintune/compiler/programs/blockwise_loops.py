@@ -10,6 +10,7 @@ weights are copied, with zeros behind them.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import tvm
@@ -18,8 +19,8 @@ from tvm import tirx
 from kintune.compiler.programs.blockwise_text import FLOATS, Kernel, product_text, unpacking_text
 from kintune.compiler.programs.blockwise_workload import BlockwiseWorkload
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.inner_calls import IMPORT
-from kintune.compiler.programs.loops import buffer, byte_offset, index, loop, sequence
+from kintune.compiler.programs.inner_calls import IMPORT, address
+from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import block_over, stored_vector, tasks_over, unravelled, with_body
 from kintune.compiler.space.packing import PACKS
 
@@ -50,11 +51,13 @@ class _Panels(NamedTuple):
     def buffers(self) -> list[Any]:
         return [each for each in self if each is not None]
 
-    def addresses(self, panel: Any) -> list[Any]:
+    def addresses(self, panel: Any, kernel: Kernel) -> list[Any]:
         """The addresses of a panel's integers, scales and zero points; of scales again where there are no points."""
         zeros = self.scales if self.zeros is None else self.zeros
-        places = [(each, (panel, *[index(0)] * (len(each.shape) - 1))) for each in (self.integers, self.scales, zeros)]
-        return [tirx.address_of(each[place]) for each, place in places]
+        return [
+            address(each, panel * index(math.prod(map(int, each.shape[1:])))).touched(nbytes)
+            for each, nbytes in zip((self.integers, self.scales, zeros), kernel.panel_bytes, strict=True)
+        ]
 
 
 def write_blockwise(
@@ -162,21 +165,21 @@ class _Writer:
             floats = buffer("floats", (p.depth * panel,), "float32", "global")
             buffers.append(floats)
         exact = w.rows == b.blocks * groups * b.rows
-        first_value = tirx.address_of(data[tuple(index(0) for _ in data.shape)])
 
         def tile(row: Any, o: Any) -> Any:
             """The sums of some rows from `row` on with one panel, and what follows."""
             last = index(w.rows - 1)
             rows = [row + index(r) if exact else tirx.min(row + index(r), last) for r in range(b.rows)]
-            weights = self._panels.addresses(o) if floats is None else [tirx.address_of(floats[index(0)])] * 3
+            if floats is None:
+                weights = self._panels.addresses(o, kernel)
+            else:
+                weights = [address(floats, index(0)).touched(nbytes) for nbytes in kernel.panel_bytes]
             call = tirx.call_extern(
                 "int32",
                 name,
-                first_value,
-                *(byte_offset(each * index(p.depth * 4)) for each in rows),
+                *(address(data, each * index(p.depth)).touched(kernel.row_bytes) for each in rows),
                 *weights,
-                tirx.address_of(sums[index(0)]),
-                tirx.address_of(sums[index(b.rows * panel - 1)]),
+                address(sums, index(0)).touched(kernel.sums_bytes),
             )
 
             def stored(r: Any) -> Any:
@@ -195,8 +198,9 @@ class _Writer:
                 o, first = part * index(own) + each, block * index(groups * b.rows)
                 tiles = loop("q", groups, lambda q: tile(first + q * index(b.rows), o))
                 if floats is not None:
-                    ends = [tirx.address_of(floats[index(at)]) for at in (0, p.depth * panel - 1)]
-                    call = tirx.call_extern("int32", unpack, *self._panels.addresses(o), *ends)
+                    unpacking = self._unpacking()
+                    target = address(floats, index(0)).touched(unpacking.floats_bytes)
+                    call = tirx.call_extern("int32", unpack, *self._panels.addresses(o, unpacking), target)
                     tiles = sequence([tirx.Evaluate(call), tiles])
                 return tiles if self._number % own == 0 else tirx.IfThenElse(o < index(self._number), tiles, None)
 

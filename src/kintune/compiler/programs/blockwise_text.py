@@ -72,6 +72,29 @@ class Kernel(NamedTuple):
         return min(_UNROLL[self.bits], self.loads)
 
     @property
+    def panel_bytes(self) -> tuple[int, int, int]:
+        """The bytes that are read of a panel of weights, of its scales, and of its zero points."""
+        columns = self.vectors * self.lanes
+        scales = 0 if self.bits == FLOATS else self.blocks * columns * 4
+        zeros = {"": 0, REAL: scales, PACKED: -(-self.blocks * self.bits // 8) * columns}[self.zeros]
+        return self.blocks * self.loads * self.vectors * self.load_bytes, scales, zeros
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes that are read of a row of the data."""
+        return self.blocks * self.block * 4
+
+    @property
+    def sums_bytes(self) -> int:
+        """The bytes of the sums."""
+        return self.rows * self.vectors * self.lanes * 4
+
+    @property
+    def floats_bytes(self) -> int:
+        """The bytes of an unpacked panel."""
+        return self.blocks * self.block * self.vectors * self.lanes * 4
+
+    @property
     def vector(self) -> str:
         """The type of a vector of floats."""
         return f"<{self.lanes} x float>"
@@ -85,9 +108,9 @@ class Kernel(NamedTuple):
 def product_text(kernel: Kernel) -> tuple[str, str, str]:
     """The name of the function that multiplies, its declarations, and its text.
 
-    It takes the address of the data; for each row the bytes from there to its first value, of 64 bits; the addresses of
-    a panel of weights, its scales and its zero points; and those of the first and the last of the sums `[rows, vectors
-    * lanes]`.  It returns 0.  Weights that are floats have no scales: the addresses are not read.
+    It takes the addresses of the rows of the data (`row_bytes` are read of each); of a panel of weights, its scales and
+    its zero points (`panel_bytes`); and of the sums `[rows, vectors * lanes]` (`sums_bytes`).  It returns 0.  Weights
+    that are floats have no scales: the addresses are not read.
     """
     return _named(kernel, _product(kernel))
 
@@ -95,8 +118,8 @@ def product_text(kernel: Kernel) -> tuple[str, str, str]:
 def unpacking_text(kernel: Kernel) -> tuple[str, str, str]:
     """The name of the function that unpacks a panel, its declarations, and its text.
 
-    It takes the addresses of a panel of weights, its scales and its zero points; and those of the first and the last of
-    the floats `[blocks * block, vectors * lanes]`.  It returns 0.
+    It takes the addresses of a panel of weights, its scales and its zero points (`panel_bytes`); and that of the floats
+    `[blocks * block, vectors * lanes]` (`floats_bytes`).  It returns 0.
     """
     return _named(kernel, _unpacking(kernel))
 
@@ -112,11 +135,9 @@ def _named(k: Kernel, lines: Iterator[str]) -> tuple[str, str, str]:
 
 def _product(k: Kernel) -> Iterator[str]:
     sums = [(row, vector) for row in range(k.rows) for vector in range(k.vectors)]
-    offsets = ", ".join(f"i64 %o{row}" for row in range(k.rows))
-    yield f"define i32 @{_NAME}(ptr %x, {offsets}, ptr %w, ptr %s, ptr %z, ptr %c, ptr %last) {{"
+    rows = ", ".join(f"ptr %r{row}" for row in range(k.rows))
+    yield f"define i32 @{_NAME}({rows}, ptr %w, ptr %s, ptr %z, ptr %c) {{"
     yield "entry:"
-    for row in range(k.rows):
-        yield f"  %r{row} = getelementptr i8, ptr %x, i64 %o{row}"
     yield "  br label %block"
     yield "block:"
     yield "  %b = phi i64 [0, %entry], [%b1, %ended]"
@@ -173,7 +194,7 @@ def _product(k: Kernel) -> Iterator[str]:
 
 def _unpacking(k: Kernel) -> Iterator[str]:
     width = k.vectors * k.lanes * 4
-    yield f"define i32 @{_NAME}(ptr %w, ptr %s, ptr %z, ptr %c, ptr %last) {{"
+    yield f"define i32 @{_NAME}(ptr %w, ptr %s, ptr %z, ptr %c) {{"
     yield "entry:"
     yield "  br label %block"
     yield "block:"

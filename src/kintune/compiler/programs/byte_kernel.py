@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kintune.core.candidate import digest_of
 
-__all__ = ["INSTRUCTIONS", "LANES", "STEP", "ByteInstruction", "Kernel", "kernel_text", "segment_place"]
+__all__ = ["INSTRUCTIONS", "LANES", "STEP", "ByteInstruction", "Kernel", "kernel_text", "last_place", "segment_place"]
 
 LANES = 16
 """Sums of int32 in a vector of AVX-512."""
@@ -78,14 +78,33 @@ class Kernel(NamedTuple):
     far: int
     instruction: ByteInstruction = INSTRUCTIONS[0]
 
+    @property
+    def row_bytes(self) -> int:
+        """The bytes from the first that is read of a row of the data to behind the last."""
+        return last_place(self.segments, self.inner, self.near, self.far) + self._steps * STEP
+
+    @property
+    def panel_bytes(self) -> int:
+        """The bytes that are read of a panel of weights."""
+        return ((self.segments - 1) * self.steps + self._steps) * self.vectors * self.instruction.lanes * STEP
+
+    @property
+    def sums_bytes(self) -> int:
+        """The bytes of the sums."""
+        return self.rows * self.vectors * self.instruction.lanes * 4
+
+    @property
+    def _steps(self) -> int:
+        """The steps of a segment that are computed: turns of `unroll` of them."""
+        return -(-self.steps // self.unroll) * self.unroll
+
 
 def kernel_text(kernel: Kernel) -> tuple[str, str]:
     """The name of the function and its text.
 
-    It takes the address of the data; for each row the bytes from there to its first, of 64 bits; the address of a panel
-    of weights `[segments * steps, vectors * lanes, 4]`; and those of the first and the last of the sums `[rows,
-    vectors * lanes]`.  It returns 0.  The address of the last sum tells the compiler that all sums are written; without
-    it, the compiler might make their buffer smaller.
+    It takes the addresses of the rows of the data (`row_bytes` are read of each); of a panel of weights `[segments *
+    steps, vectors * lanes, 4]` (`panel_bytes`); and of the sums `[rows, vectors * lanes]` (`sums_bytes`).  It returns
+    0.
     """
     text = "\n".join(_lines(kernel))
     name = f"kintune_bytes_{digest_of(text.encode())[:16]}"
@@ -97,12 +116,11 @@ def _lines(k: Kernel) -> list[str]:
     sums = [*stored, *((k.rows, vector) for vector in range(k.vectors) if k.instruction.signed)]
     lanes, total, operand = k.instruction.lanes, k.instruction.sums, k.instruction.operand
     width = k.vectors * lanes * STEP
-    offsets = ", ".join(f"i64 %o{row}" for row in range(k.rows))
+    rows = ", ".join(f"ptr %r{row}" for row in range(k.rows))
     lines = [
         f"declare {total} @{k.instruction.function}({total}, {operand}, {operand})",
-        f"define i32 @{_NAME}(ptr %a, {offsets}, ptr %w, ptr %c, ptr %last) {{",
+        f"define i32 @{_NAME}({rows}, ptr %w, ptr %c) {{",
         "entry:",
-        *(f"  %r{row} = getelementptr i8, ptr %a, i64 %o{row}" for row in range(k.rows)),
         "  br label %segment",
         "segment:",
         "  %s = phi i64 [0, %entry], [%s1, %ended]",
@@ -154,6 +172,11 @@ def segment_place(inner: int, near: int, far: int) -> list[str]:
         f"  %nb = mul i64 %within, {near}",
         "  %place = add i64 %gb, %nb",
     ]
+
+
+def last_place(segments: int, inner: int, near: int, far: int) -> int:
+    """The greatest of the places of the segments of a row, in bytes from the first; see `segment_place`."""
+    return max(each // inner * far + each % inner * near for each in range(segments))
 
 
 def _step(k: Kernel, u: int, width: int) -> list[str]:

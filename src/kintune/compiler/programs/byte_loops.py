@@ -17,8 +17,8 @@ from kintune.compiler.programs.byte_kernel import STEP, ByteInstruction, Kernel,
 from kintune.compiler.programs.byte_packing import brought_in, packed_weights
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.inner_calls import IMPORT
-from kintune.compiler.programs.loops import buffer, byte_offset, index, loop, sequence
+from kintune.compiler.programs.inner_calls import IMPORT, address
+from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import stored_vector, tasks_over, unravelled, with_body
 
 __all__ = ["Blocking", "write_bytes"]
@@ -78,9 +78,9 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
     panel, lanes = b.panel, b.instruction.lanes
     own = w.panels(panel) // b.parts
     groups = -(-w.rows // (b.blocks * b.rows))
-    name, text = kernel_text(_kernel(w, b))
+    kernel = _kernel(w, b)
+    name, text = kernel_text(kernel)
     sums = buffer("sums", (b.rows * panel,), "int32", "global")
-    first_byte = tirx.address_of(data[tuple(index(0) for _ in data.shape)])
     exact = w.rows == b.blocks * groups * b.rows
 
     def tile(batch: Any, row: Any, o: Any) -> Any:
@@ -91,11 +91,9 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
         call = tirx.call_extern(
             "int32",
             name,
-            first_byte,
-            *(byte_offset(_offset(w, above + each)) for each in rows),
-            tirx.address_of(packed[before + o, index(0), index(0), index(0)]),
-            tirx.address_of(sums[index(0)]),
-            tirx.address_of(sums[index(b.rows * panel - 1)]),
+            *(address(data, _offset(w, above + each)).touched(kernel.row_bytes) for each in rows),
+            address(packed, (before + o) * index(w.steps * panel * STEP)).touched(kernel.panel_bytes),
+            address(sums, index(0)).touched(kernel.sums_bytes),
         )
 
         def stored(r: Any) -> Any:

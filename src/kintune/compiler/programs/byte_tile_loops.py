@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import tirx
 
-from kintune.compiler.programs.byte_kernel import LANES
+from kintune.compiler.programs.byte_kernel import LANES, STEP
 from kintune.compiler.programs.byte_packing import brought_in, line_copier, packed_weights
 from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, tiles_of
 from kintune.compiler.programs.byte_tile_text import TileKernel, tile_kernel_text
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.inner_calls import IMPORT
-from kintune.compiler.programs.loops import INDEX, buffer, byte_offset, index, loop, sequence
+from kintune.compiler.programs.inner_calls import IMPORT, address
+from kintune.compiler.programs.loops import INDEX, buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import stored_vector, tasks_over, unravelled, with_body
 
 __all__ = ["TileBlocking", "write_byte_tiles"]
@@ -85,26 +85,25 @@ class _Tiles:
             size = self.copied * workload.image[2] * workload.depth
             self.data = buffer("lines", (size,), "uint8", "global")
         self.sums = buffer("sums", (blocking.tiles * blocking.height * self.panel,), "int32", "global")
+        runs = workload.runs
+        self.kernel = TileKernel(
+            blocking.tiles,
+            blocking.vectors,
+            blocking.height,
+            form.quads,
+            form.pitch,
+            runs.number,
+            form.chunks,
+            runs.inner,
+            runs.near,
+            runs.far,
+            _AHEAD,
+        )
 
     def tasks(self) -> Any:
         """The parallel loop."""
         w, b = self.workload, self.blocking
-        runs = w.runs
-        name, text = tile_kernel_text(
-            TileKernel(
-                b.tiles,
-                b.vectors,
-                b.height,
-                self.form.quads,
-                self.form.pitch,
-                runs.number,
-                self.form.chunks,
-                runs.inner,
-                runs.near,
-                runs.far,
-                _AHEAD,
-            )
-        )
+        name, text = tile_kernel_text(self.kernel)
 
         def body(block: Any, part: Any) -> Any:
             first = block * index(self.groups * b.tiles)
@@ -160,11 +159,9 @@ class _Tiles:
         call = tirx.call_extern(
             "int32",
             name,
-            tirx.address_of(self.data[tuple(index(0) for _ in self.data.shape)]),
-            *(byte_offset(self._offset(number, top)) for number in numbers),
-            tirx.address_of(self.packed[o, index(0), index(0), index(0)]),
-            tirx.address_of(self.sums[index(0)]),
-            tirx.address_of(self.sums[index(b.tiles * b.height * self.panel - 1)]),
+            *(address(self.data, self._offset(number, top)).touched(self.kernel.tile_bytes) for number in numbers),
+            address(self.packed, o * index(self.workload.steps * self.panel * STEP)).touched(self.kernel.panel_bytes),
+            address(self.sums, index(0)).touched(self.kernel.sums_bytes),
         )
 
         def stored(tile: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kintune.compiler.programs.amx_text import TILES, tile_frame
-from kintune.compiler.programs.byte_kernel import LANES, STEP, segment_place
+from kintune.compiler.programs.byte_kernel import LANES, STEP, last_place, segment_place
 from kintune.core.candidate import digest_of
 
 __all__ = ["MOST_QUADS", "MOST_ROWS", "TileKernel", "registers_for", "tile_kernel_text"]
@@ -26,7 +26,7 @@ _NEARNESS = 3
 
 _TEXT = """declare void @llvm.prefetch.p0(ptr, i32 immarg, i32 immarg, i32 immarg)
 
-define i32 @KERNEL(ptr %a, {offsets}, ptr %w, ptr %c, ptr %last) {{
+define i32 @KERNEL({rows}, ptr %w, ptr %c) {{
 entry:
 {entry}
   br label %segment
@@ -78,6 +78,27 @@ class TileKernel(NamedTuple):
     far: int
     ahead: int = 0
 
+    @property
+    def tile_bytes(self) -> int:
+        """The bytes from the first that is read of the rows of a tile of the data to behind the last."""
+        whole = last_place(self.segments, self.inner, self.near, self.far) + self.chunks * self.quads * STEP
+        return (self.height - 1) * self.pitch + whole
+
+    @property
+    def panel_bytes(self) -> int:
+        """The bytes that are read of a panel of weights."""
+        return self.segments * self.chunks * self.quads * self.line_bytes
+
+    @property
+    def sums_bytes(self) -> int:
+        """The bytes of the sums."""
+        return self.tiles * self.height * self.line_bytes
+
+    @property
+    def line_bytes(self) -> int:
+        """The bytes of the sums of a row, and of the weights of four bytes of a row."""
+        return self.vectors * LANES * STEP
+
 
 def registers_for(tiles: int, vectors: int) -> int:
     """The tiles that a kernel needs at least: its sums, a row of the weights, and one of the data."""
@@ -87,9 +108,9 @@ def registers_for(tiles: int, vectors: int) -> int:
 def tile_kernel_text(kernel: TileKernel) -> tuple[str, str]:
     """The name of the function and its text.
 
-    It takes the address of the data; for each tile the bytes from there to its first row, of 64 bits; the address of a
-    panel of weights `[segments * chunks * quads, vectors * 16, 4]`; and those of the first and the last of the sums
-    `[tiles, height, vectors * 16]`.  It returns 0.
+    It takes the addresses of the first rows of the tiles of the data (`tile_bytes` are read from each on); of a panel
+    of weights `[segments * chunks * quads, vectors * 16, 4]` (`panel_bytes`); and of the sums `[tiles, height,
+    vectors * 16]` (`sums_bytes`).  It returns 0.
 
     `NAME_begin` and `NAME_end` are called before and after, by each thread.
     """
@@ -100,7 +121,7 @@ def tile_kernel_text(kernel: TileKernel) -> tuple[str, str]:
 
 def _text(k: TileKernel) -> str:
     grid = [(tile, vector) for tile in range(k.tiles) for vector in range(k.vectors)]
-    line = k.vectors * LANES * STEP  # bytes of the sums of a row, and of the weights of four bytes of a row
+    line = k.line_bytes
     a, b = _registers(k)
     data, weights = {*a}, {*b}
     shapes = [
@@ -108,14 +129,13 @@ def _text(k: TileKernel) -> str:
         for at in range(TILES)
     ]
     sums = [f"ptr %c{tile}_{vector}, i64 {line}" for tile, vector in grid]
-    entry = [f"  %r{tile} = getelementptr i8, ptr %a, i64 %o{tile}" for tile in range(k.tiles)]
-    entry += [
+    entry = [
         f"  %c{tile}_{vector} = getelementptr i8, ptr %c, i64 {tile * k.height * line + vector * LANES * 4}"
         for tile, vector in grid
     ]
     entry += [f"  call void @llvm.x86.tilezero(i8 {at})" for at in range(len(grid))]
     return tile_frame(_NAME, "tdpbusd", shapes) + _TEXT.format(
-        offsets=", ".join(f"i64 %o{tile}" for tile in range(k.tiles)),
+        rows=", ".join(f"ptr %r{tile}" for tile in range(k.tiles)),
         entry="\n".join(entry),
         place="\n".join(segment_place(k.inner, k.near, k.far)),
         segment=k.chunks * k.quads * line,

@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-__all__ = ["INDEX", "as_root", "buffer", "byte_offset", "index", "loop", "nested", "over_rows", "replaced", "sequence"]
+__all__ = ["INDEX", "as_root", "buffer", "index", "loop", "nested", "over_rows", "replaced", "sequence"]
 
 INDEX = "int64"
 """The type of loop variables, which is that of the functions that come from a network."""
@@ -28,14 +28,6 @@ def index(value: int) -> Any:
 def buffer(name: str, shape: Sequence[int], dtype: str, scope: str = "local") -> Any:
     """A new buffer; a statement `AllocBuffer` or a root block must allocate it."""
     return tirx.decl_buffer([index(extent) for extent in shape], dtype, name, scope=scope)
-
-
-def byte_offset(value: Any) -> Any:
-    """A number of bytes as a kernel in LLVM's language takes it, by i64: data may be larger than 2 GiB.
-
-    The compiler makes signed numbers narrower where it knows that they are small, and would no longer call the kernel.
-    """
-    return tirx.Cast("uint64", value)
 
 
 def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL) -> Any:

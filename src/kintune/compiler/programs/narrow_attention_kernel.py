@@ -379,4 +379,4 @@ def _behind(first: int) -> list[tuple[int, int]]:
 
 def _call(name: str, *arguments: Any) -> None:
     """A call of a function of the inner kernel's text."""
-    T.evaluate(call_inner(name, *arguments))
+    T.evaluate(call_inner(name, *arguments, columns=_COLUMNS))

@@ -328,7 +328,7 @@ class _Kernel:
             further = [self._next(place, unit, number)] if lines else []
             weights = address(self.weights, place)
             given = (source, inner.size * pitch, weights, target, *counts, int(start > 0), *further)
-            products = _call(name, *given)
+            products = tirx.Evaluate(call_inner(name, *given, columns=inner.columns))
             ahead = [] if start else self._ahead(panel, first + unit * self.at(inner.rows), at_once)
             return _sequence([*ahead, products])
 

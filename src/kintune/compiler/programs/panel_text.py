@@ -19,7 +19,9 @@ and after kernels with tiles, by each thread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 from kintune.compiler.programs.amx_text import TILES, tile_frame
 
@@ -30,6 +32,7 @@ __all__ = [
     "amx_text",
     "copying_text",
     "pairing_text",
+    "touched_bytes",
     "vector_text",
 ]
 
@@ -280,8 +283,45 @@ end:
 LINE_BYTES = 64
 """A line of the caches, and a vector."""
 
+_MOVES = {"round": (4, 2), "put": (4, 2), "move": (4, 4), "copy": (2, 2), "pair": (4, 4), "join": (2, 4)}
+"""The bytes of a value that a function reads, and of what it writes for it."""
+
 _NEARNESS = 2  # the locality of a prefetch, into the second cache
+_TILE_LINE = 128  # bytes of a row of two tiles
 _A, _B = 4, 6  # the first tile registers of a and of b; before them are the sums
+
+
+def touched_bytes(name: str, numbers: Sequence[Any], columns: int) -> tuple[Any, ...]:
+    """The bytes that a function reads or writes from each of its addresses on, in their order.
+
+    `numbers` are its other arguments; a product has so many `columns`.  Prefetches touch nothing.
+    """
+    own = name.removeprefix("kt_")
+    if own in ("own", "fetch"):
+        return (0,)
+    if own == "zero":
+        return (numbers[0],)
+    if own in _MOVES:
+        n, stride = numbers
+        size_read, size = _MOVES[own]
+        whole, rest = divmod(n, CHUNK)
+        last = rest if own == "put" and rest else CHUNK
+        written = (whole - (rest == 0)) * stride + last * size
+        return (n * size_read,) * (2 if own in ("pair", "join") else 1) + (written,)
+    product = re.fullmatch(r"(amx|dot|fma)_(\d+)(_ahead_\d+)?", own)
+    if product is None:
+        return ()
+    stride, steps, runs, jump, _ = numbers
+    rows, step_a, step_b, line = _sizes(product[1], int(product[2]), columns)
+    a = (rows - 1) * stride + (runs - 1) * jump + steps * step_a
+    return a, steps * runs * step_b, rows * line, *((0,) if product[3] else ())
+
+
+def _sizes(kind: str, number: int, columns: int) -> tuple[int, int, int, int]:
+    """The rows of a product; the bytes of a step in a row and in a panel; and those of the sums of a row."""
+    if kind == "amx":
+        return number * TILE_ROWS, 2 * CHUNK, TILE_ROWS * _TILE_LINE, _TILE_LINE
+    return number, 4, columns * 4, columns * 4
 
 
 def amx_text(lines: int = 0) -> str:
@@ -297,7 +337,7 @@ def amx_text(lines: int = 0) -> str:
 
 def _amx(tiles: int, lines: int) -> str:
     grid = [(row, column) for row in range(tiles) for column in range(2)]
-    line = 128  # bytes of a row of two tiles
+    _, step_a, step_b, line = _sizes("amx", tiles, 2 * LINE_BYTES // 4)
     addresses = [f"  %below = mul i64 %wide, {TILE_ROWS}"] if tiles > 1 else []
     addresses += [
         f"  %c{row}{column} = getelementptr i8, ptr %c, i64 {row * TILE_ROWS * line + column * 64}"
@@ -328,7 +368,7 @@ def _amx(tiles: int, lines: int) -> str:
         for row, column in grid
     ]
     parts = (addresses, zero, more, kept, body, end)
-    return _function(f"kt_amx_{tiles}", parts, 2 * CHUNK, TILE_ROWS * line, lines)
+    return _function(f"kt_amx_{tiles}", parts, step_a, step_b, lines)
 
 
 _ASKED_RUN = "  %rf = phi ptr [ %ahead, %zero ], [ %ahead, %more ], [ %next_f, %between ]"
@@ -427,4 +467,5 @@ def _vectors(kind: str, rows: int, vectors: int, lines: int) -> str:
     body += _asking(lines)
     end = [f"  store {_FLOATS} %t{row}_{vector}, ptr %c{row}_{vector}, align 4" for row, vector in grid]
     parts: tuple[list[str], ...] = (addresses, [], more, kept, body, end)
-    return _function(f"kt_{kind}_{rows}", parts, 4, vectors * LINE_BYTES, lines)
+    _, step_a, step_b, _ = _sizes(kind, rows, vectors * LINE_BYTES // 4)
+    return _function(f"kt_{kind}_{rows}", parts, step_a, step_b, lines)

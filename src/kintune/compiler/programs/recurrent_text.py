@@ -224,10 +224,12 @@ class _Kernel:
         kernel = Kernel(self.rows, columns // instruction.lanes, self.unroll, 1, r.padded // STEP, 1, 0, 0, instruction)
         name, text = kernel_text(kernel)
         first = f"{place.direction} * {r.batch} + {place.first}"
-        offsets = [f'T.cast(({first} + {row}) * {r.padded}, "int64")' for row in range(self.rows)]
-        panel = f"T.address_of(panels[{place.direction}, {place.tile}, 0, 0, 0])"
-        ends = [f"T.address_of(products[{at}])" for at in (0, self.rows * columns - 1)]
-        arguments = ", ".join(["T.address_of(levels[0, 0, 0])", *offsets, panel, *ends])
+        panel = f"({place.direction} * {r.padded // self.units} + {place.tile}) * {r.padded * columns}"
+        places = [("levels", "uint8", f"({first} + {row}) * {r.padded}", kernel.row_bytes) for row in range(self.rows)]
+        places += [("panels", "int8", panel, kernel.panel_bytes), ("products", "int32", "0", kernel.sums_bytes // 4)]
+        arguments = ", ".join(
+            f'T.tvm_access_ptr("{kind}", {each}.data, {offset}, {extent}, 3)' for each, kind, offset, extent in places
+        )
         return [
             f'products = T.sblock_alloc_buffer(({self.rows * columns},), "int32")',
             *_within(

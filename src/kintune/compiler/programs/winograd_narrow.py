@@ -112,10 +112,10 @@ class _NarrowBlocks(Blocks):
             0,
         )
         if not lines:
-            return tirx.Evaluate(call_inner(f"kt_{DOT}_{rows}", *given))
+            return tirx.Evaluate(call_inner(f"kt_{DOT}_{rows}", *given, columns=self.panel))
         asked = self._next(part, t, o) * g.at(panel) + q * g.at(self._depth // _PAIR * lines * LINE_BYTES // _SIZE)
         name = f"kt_{DOT}_{rows}_ahead_{lines}"
-        return tirx.Evaluate(call_inner(name, *given, address(self.weights, asked)))
+        return tirx.Evaluate(call_inner(name, *given, address(self.weights, asked), columns=self.panel))
 
     def _next(self, part: Any, t: Any, o: Any) -> Any:
         """The number of the panel that is read next; behind the last one it may lie outside of the weights."""

@@ -9,6 +9,7 @@ from kintune.core.candidate import FULL_PRECISION
 from kintune.core.config import JobSpec
 from kintune.core.failure_report import remove_report
 from kintune.core.hybrid import Region
+from kintune.core.kernel_bounds import KernelBounds
 from kintune.core.profile import Profile
 from kintune.core.report import (
     CombinationReport,
@@ -41,6 +42,7 @@ from kintune.files import move_into_place
 from kintune.models.combinations import MOST_COMBINATIONS
 from kintune.partition.keeping import hand_over_all, hand_over_plans, keep_regions, limit_region_threads
 from kintune.records import Run
+from kintune.runtime.hybrid_package import kernel_bounds
 from kintune.runtime.package import read_manifest, write_with_error, write_with_thread_counts
 from kintune.tuning.front.result_profile import result_profile
 from kintune.tuning.job.handover import slow_line
@@ -196,6 +198,7 @@ def report_of(
         baselines_before_ms=summary.baselines.together_ms() if summary.baselines is not None else {},
         bound=proof.bound if proof else "",
         extreme_inputs=proof.extremes if proof else (),
+        bounds=_bounds(output),
         not_compared=_not_compared(proof),
         profile=profile,
         uncertain=(
@@ -218,6 +221,13 @@ def _uncertain_calls(profile: Profile | None, summary: Summary) -> list[str]:
             alone_us[kernel_name(summary.packaged.chosen.get(end.workload, ""))] = end.best_us
     is_all = not profile.is_hybrid and not summary.kernels_each_ms and all(end.best_us for end in summary.subgraphs)
     return uncertain_calls(profile, summary.kernels_ms if is_all else None, alone_us)
+
+
+def _bounds(path: str) -> tuple[KernelBounds, ...]:
+    try:
+        return kernel_bounds(path)
+    except InputError:  # somebody has moved it already
+        return ()
 
 
 def _not_compared(proof: ValidationResult | None) -> tuple[str, ...]:

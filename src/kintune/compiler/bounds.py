@@ -1,0 +1,773 @@
+"""Proves that a kernel accesses each of its buffers inside of its bounds, for all values of its loop variables.
+
+What is proven is the kernel as it is before the compiler flattens its buffers, when each index still belongs to one
+axis.  Every element that is loaded or stored is looked at, and every region that is given to a function in LLVM's
+language (`tvm_access_ptr`, whose extent its writer states).  First the compiler's own analyzer bounds an index.  Where
+that does not suffice, the index is written as a sum of multiples of variables, and conditions that hold there are
+subtracted from it: one or two steps of Farkas' lemma.
+
+An index that the kernel loads is known as far as what was stored is: see `Proof.results`.  Three things are taken for
+granted: elements are written before they are read, integers do not overflow, and what the compiler does afterwards is
+right.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir.instrument import PassInstrument
+from tvm.tirx.buffer import BufferType
+
+from kintune.core.dtypes import numpy_dtype
+
+__all__ = ["Interval", "Proof", "keeping_lowered", "lowered_kernels", "prove"]
+
+Interval: TypeAlias = tuple[int, int]
+"""The least and the greatest value, both included."""
+
+_NEXT = "tirx.FlattenBuffer"  # the pass before which functions are looked at
+_STEPS = 3  # conditions that are subtracted from an index, at most
+_CHOICES = 8  # choices in an index that are looked at one by one, at most
+_LONGEST = 160  # characters of an access in a message
+
+_LIMITS = {"bool": (0, 1)} | {
+    f"{sign}int{bits}": (0, (1 << bits) - 1) if sign else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    for sign in ("", "u")
+    for bits in (8, 16, 32, 64)
+}
+_WHOLE = _LIMITS["int64"]
+_PREFETCH = "llvm.prefetch"
+
+
+class Proof(NamedTuple):
+    """What is known of the accesses of a kernel.
+
+    `accesses` is their number, and `unproven` has a line for each that may lie outside.  `written` has the positions of
+    the parameters in which it stores.  `results` has the interval of what these hold where that is integers.
+    """
+
+    accesses: int
+    unproven: tuple[str, ...]
+    written: tuple[int, ...] = ()
+    results: dict[int, Interval] = {}  # noqa: RUF012 - a default of a tuple
+
+
+_KEPT = threading.local()
+
+
+class _Keeper(PassInstrument):  # type: ignore[misc]
+    """Keeps the functions that this thread compiles, once all blocks are loops.
+
+    There is one for all threads, since the compiler never frees what it calls in Python.
+    """
+
+    def run_before_pass(self, module: tvm.IRModule, info: Any) -> None:
+        """Keep the functions before the pass that flattens buffers."""
+        if str(info.name) == _NEXT:
+            _KEPT.functions.update({str(key.name_hint): each for key, each in module.functions_items()})
+
+    def should_run(self, _module: tvm.IRModule, _info: Any) -> bool:
+        """Whether to go on: not where the functions are all that is wanted."""
+        return not (_KEPT.suffices and _KEPT.functions)
+
+
+@cache
+def _keeper() -> _Keeper:
+    return _Keeper()
+
+
+@contextmanager
+def keeping_lowered(**options: Any) -> Iterator[dict[str, tirx.PrimFunc]]:
+    """A context of compiler passes with these options, and the functions compiled in it as `prove` reads them."""
+    with tvm.transform.PassContext(instruments=[_keeper()], **options):
+        _KEPT.functions, _KEPT.suffices = {}, False
+        yield _KEPT.functions
+
+
+def prove(function: tirx.PrimFunc, ranges: Mapping[int, Interval] | None = None) -> Proof:
+    """Prove the accesses of a function that `keeping_lowered` has kept.
+
+    `ranges` has the interval of the elements of a parameter of integers, by its position, as far as it is known.
+    """
+    return _Prover(function, ranges or {}).proof()
+
+
+def lowered_kernels(module: tvm.IRModule, target: tvm.target.Target) -> dict[str, tirx.PrimFunc]:
+    """The functions of a module as `prove` reads them, by name."""
+    with target, keeping_lowered() as functions:
+        _KEPT.suffices = True
+        pipeline, *_ = tirx.get_tir_pipeline("default")
+        pipeline(tirx.transform.BindTarget(target.with_host(target))(module))
+    return functions
+
+
+class _Linear(NamedTuple):
+    """A sum of multiples of terms, and a constant."""
+
+    terms: dict[Any, Fraction]
+    constant: Fraction
+
+    def plus(self, other: _Linear, times: Fraction = Fraction(1)) -> _Linear:
+        """The sum of this one and so many times the other."""
+        terms = dict(self.terms)
+        for term, factor in other.terms.items():
+            terms[term] = terms.get(term, Fraction(0)) + times * factor
+            if not terms[term]:
+                del terms[term]
+        return _Linear(terms, self.constant + times * other.constant)
+
+
+_ONE = Fraction(1)
+
+
+class _Prover:
+    """Walks a function; what holds at the statement that it looks at is in `_analyzer` and `_facts`.
+
+    Terms of linear sums are variables, or numbers of expressions in `_opaque`.
+    """
+
+    def __init__(self, function: tirx.PrimFunc, ranges: Mapping[int, Interval]) -> None:
+        self._function = function
+        self._analyzer = tvm.sym.Analyzer()
+        self._nbytes: dict[Any, int] = {}
+        self._given_ranges: dict[Any, Interval] = {}
+        self._ranges: dict[Any, Interval] = {}
+        self._sought: set[Any] = set()  # buffers whose intervals are being found
+        self._stored: dict[Any, list[Any]] = {}
+        self._written: set[Any] = set()  # by functions that are not of this language
+        self._facts: list[_Linear] = []
+        self._bound: dict[Any, Any] = {}
+        self._opaque: list[Any] = []
+        self._numbers: dict[int, list[int]] = {}
+        self._constant: dict[int, list[tuple[Any, Any]]] = {}  # variables for loads from what is never stored to
+        self._passing: dict[int, list[tuple[Any, Any]]] = {}  # variables for other loads of the same statement
+        self._accesses = 0
+        self._unproven: list[str] = []
+        for position, parameter in enumerate(function.params):
+            if isinstance(parameter.ty, BufferType):
+                self._own(parameter)
+                if position in ranges:
+                    self._given_ranges[parameter] = ranges[position]
+        self._scan()
+
+    def proof(self) -> Proof:
+        """The proof of all accesses."""
+        self._statement(self._function.body)
+        places = [
+            place for place, each in enumerate(self._function.params) if each in self._stored or each in self._written
+        ]
+        found = {place: self._range_of(self._function.params[place]) for place in places}
+        results = {place: values for place, values in found.items() if values is not None}
+        return Proof(self._accesses, tuple(dict.fromkeys(self._unproven)), tuple(places), results)
+
+    # ---- what is known before the walk ----
+
+    def _own(self, buffer: Any) -> None:
+        """Note the memory of a buffer; a buffer of unknown size has none, and no access to it can be proven."""
+        extents = [_constant(extent) for extent in buffer.shape]
+        given = any(buffer.same_as(each) for each in self._function.params)  # it begins where its memory does
+        begins = given or buffer.ty.elem_offset is None or _constant(buffer.ty.elem_offset) == 0
+        plain = begins and not list(buffer.ty.strides)
+        if plain and None not in extents and (size := _itemsize(_type_of(buffer))):
+            self._nbytes[buffer] = math.prod(each for each in extents if each is not None) * size
+
+    def _scan(self) -> None:
+        """Collect what is stored in buffers of integers, and the intervals of loop variables, outer loops first."""
+        loops: list[Any] = []
+
+        def store(found: Any) -> None:
+            self._stored.setdefault(found.buffer, []).append(found.value)
+
+        def call(found: Any) -> None:
+            if _name(found) == "tirx.tvm_access_ptr" and _constant(found.args[4]) != 1:
+                self._written.add(_owner(found.args[1]))
+            elif _name(found) in ("tirx.address_of", "tirx.tvm_call_packed", "tirx.tvm_stack_make_array"):
+                tvm_ffi.structural_walk(found, [(tirx.Var, self._written.add)])
+
+        kinds = [(tirx.For, loops.append), (tirx.BufferStore, store), (tvm.ir.Call, call)]
+        tvm_ffi.structural_walk(self._function.body, kinds, order=tvm_ffi.WalkOrder.PREORDER)
+        if len({loop.loop_var for loop in loops}) < len(loops):
+            self._unproven.append("two loops have the same variable")
+        for loop in loops:
+            minimum, extent = self._plain(loop.min), self._plain(loop.extent)
+            self._analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(minimum, extent), True)
+
+    def _range_of(self, buffer: Any) -> Interval | None:
+        """The interval of what a buffer holds, if that is integers; None for a buffer whose interval is being found.
+
+        An element that is copied from one place of a buffer to another one adds nothing to what the buffer holds.
+        """
+        limits = _LIMITS.get(_type_of(buffer))
+        if limits is None or buffer in self._written:
+            return limits
+        if buffer not in self._stored:
+            return self._given_ranges.get(buffer, limits)
+        if buffer in self._sought:
+            return None
+        if buffer in self._ranges:
+            return self._ranges[buffer]
+        self._sought.add(buffer)
+        found: Interval | None = None
+        for value in self._stored[buffer]:
+            found = _joined(found, self._interval(value))
+        self._sought.remove(buffer)
+        if not self._sought:
+            self._ranges[buffer] = found = found or limits
+        return found
+
+    def _interval(self, value: Any) -> Interval | None:
+        """The interval of an integer that is stored; None where it is an element of a buffer that is being found."""
+        limits = _LIMITS.get(str(value.ty))
+        if limits is None:  # a vector
+            return self._range_of(value.source) if isinstance(value, tvm.ir.TensorLoad) else _WHOLE
+        if isinstance(value, tvm.ir.TensorLoad) and self._range_of(value.source) is None:
+            return None
+        if (choice := _choice(value)) is not None:
+            condition, first, second = choice
+            with self._given(condition):
+                found = self._interval(first)
+            with self._given(condition, holds=False):
+                return _joined(found, self._interval(second))
+        if isinstance(value, tirx.Min | tirx.Max):
+            one, other = self._interval(value.a), self._interval(value.b)
+            if one is None or other is None:
+                return one or other
+            choose = min if isinstance(value, tirx.Min) else max
+            return choose(one[0], other[0]), choose(one[1], other[1])
+        if isinstance(value, tirx.Cast) and str(value.value.ty) in _LIMITS:
+            found = self._interval(value.value)
+            return found if found is None or _within(found, limits) else limits
+        if isinstance(value, tirx.Cast):
+            return self._truncated(value) or limits
+        if isinstance(value, tirx.Var) and value in self._bound:
+            return self._interval(self._bound[value])
+        if self._depends(value):
+            return limits
+        low, high = self._box(self._plain(value))
+        return int(max(low, limits[0])), int(min(high, limits[1]))
+
+    def _depends(self, value: Any) -> bool:
+        """Whether a value is computed from elements of buffers whose intervals are being found."""
+        found: list[Any] = []
+        tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, lambda load: found.append(load.source))])
+        return any(each in self._sought for each in found)
+
+    # ---- the walk ----
+
+    def _statement(self, statement: Any) -> None:
+        self._passing = {}
+        match statement:
+            case tirx.SeqStmt():
+                for each in statement.seq:
+                    self._statement(each)
+            case tirx.For():
+                self._expressions(statement.min, statement.extent)
+                with self._within_loop(statement):
+                    self._statement(statement.body)
+            case tirx.IfThenElse():
+                self._expressions(statement.condition)
+                with self._given(statement.condition):
+                    self._statement(statement.then_case)
+                if statement.else_case is not None:
+                    with self._given(statement.condition, holds=False):
+                        self._statement(statement.else_case)
+            case tirx.BufferStore():
+                self._expressions(statement.value, *statement.indices)
+                self._access(statement.buffer, statement.indices)
+            case tirx.Bind():
+                self._expressions(statement.value)
+                self._bind(statement.var, statement.value)
+            case tirx.AttrStmt():
+                self._statement(statement.body)
+            case tirx.Evaluate():
+                self._expressions(statement.value)
+            case tirx.AllocBuffer():
+                self._own(statement.buffer)
+            case tirx.DeclBuffer():
+                self._view(statement)
+            case tirx.While():
+                self._expressions(statement.condition)
+                with self._given(statement.condition):
+                    self._statement(statement.body)
+            case tirx.AssertStmt():
+                self._expressions(statement.condition)
+            case tirx.Break() | tirx.Continue() | tirx.Return():
+                pass
+            case _:
+                self._unproven.append(f"a statement that is not known: {type(statement).__name__}")
+
+    def _view(self, declared: Any) -> None:
+        """A buffer that is another name for the memory of one, or for its beginning."""
+        self._own(declared.buffer)
+        owner = _owner(declared.data)
+        if self._nbytes.get(declared.buffer, math.inf) > self._nbytes.get(owner, 0):
+            self._nbytes.pop(declared.buffer, None)
+        self._written |= {declared.buffer, owner}
+
+    def _bind(self, variable: Any, value: Any) -> None:
+        if str(variable.ty) not in _LIMITS:
+            self._bound[variable] = value
+            return
+        plain = self._plain(value)
+        self._bound[variable] = plain
+        low, high = self._box(plain)
+        if math.isfinite(low) and math.isfinite(high):
+            self._analyzer.update(variable, tvm.sym.ConstIntBound(int(low), int(high)), True)
+
+    @contextmanager
+    def _within_loop(self, loop: Any) -> Iterator[None]:
+        """What holds in a loop whose extent is no constant."""
+        if _constant(loop.min) is not None and _constant(loop.extent) is not None:
+            yield
+            return
+        with self._given(loop.loop_var >= loop.min), self._given(loop.loop_var < loop.min + loop.extent):
+            yield
+
+    @contextmanager
+    def _given(self, condition: Any, *, holds: bool = True) -> Iterator[None]:
+        """A context in which the condition holds, or does not."""
+        plain = self._truth(self._plain(condition))
+        known = len(self._facts)
+        self._facts += self._facts_of(plain, holds)
+        try:
+            with self._analyzer.constraint_scope(plain if holds else tirx.Not(plain)):
+                yield
+        finally:
+            del self._facts[known:]
+
+    def _truth(self, condition: Any) -> Any:
+        """A condition in terms of comparisons, as far as it is one in disguise."""
+        if _name(condition) == "tirx.likely":
+            return self._truth(condition.args[0])
+        if isinstance(condition, tirx.Var) and condition in self._bound:
+            return self._truth(self._bound[condition])
+        if isinstance(condition, tirx.And | tirx.Or):
+            return type(condition)(self._truth(condition.a), self._truth(condition.b))
+        if isinstance(condition, tirx.Not):
+            return tirx.Not(self._truth(condition.a))
+        if isinstance(condition, tirx.Cast):
+            source = condition.value
+            return self._truth(source) if str(source.ty) == "bool" else condition
+        if isinstance(condition, tirx.LT) and _constant(condition.a) == 0:
+            return self._truth_of_number(condition.b, condition)
+        if isinstance(condition, tirx.GT | tirx.NE) and _constant(condition.b) == 0:
+            return self._truth_of_number(condition.a, condition)
+        return condition
+
+    def _truth_of_number(self, number: Any, condition: Any) -> Any:
+        """What a condition says that a number is not 0, if that is a truth value."""
+        is_truth = isinstance(number, tirx.Cast) and str(number.value.ty) == "bool"
+        return self._truth(number.value) if is_truth else condition
+
+    def _facts_of(self, condition: Any, holds: bool) -> list[_Linear]:
+        """Sums that are not negative where the condition holds, or does not."""
+        match condition:
+            case tirx.And() | tirx.Or():
+                if isinstance(condition, tirx.And) != holds:
+                    return []
+                return [*self._facts_of(condition.a, holds), *self._facts_of(condition.b, holds)]
+            case tirx.Not():
+                return self._facts_of(condition.a, not holds)
+            case tirx.LT() | tirx.LE() | tirx.GT() | tirx.GE() | tirx.EQ() | tirx.NE():
+                if str(condition.a.ty) not in _LIMITS:
+                    return []
+                one, other = self._linear(condition.a), self._linear(condition.b)
+                up, down = other.plus(one, -_ONE), one.plus(other, -_ONE)
+                strictly = _Linear({}, -_ONE)
+                if isinstance(condition, tirx.EQ if holds else tirx.NE):
+                    return [up, down]
+                if isinstance(condition, tirx.EQ | tirx.NE):
+                    return []
+                if isinstance(condition, tirx.LT if holds else tirx.GE):
+                    return [up.plus(strictly)]
+                if isinstance(condition, tirx.LE if holds else tirx.GT):
+                    return [up]
+                if isinstance(condition, tirx.GT if holds else tirx.LE):
+                    return [down.plus(strictly)]
+                return [down]
+        return []
+
+    # ---- accesses ----
+
+    def _expressions(self, *expressions: Any) -> None:
+        """Look at all loads and calls in expressions, those under a choice where it is made."""
+
+        def load(found: Any) -> None:
+            self._access(found.source, found.indices)
+
+        def choose(found: Any) -> Any:
+            choice = _choice(found)
+            if choice is None:
+                return self._call(found)
+            condition, first, second = choice
+            self._expressions(condition)
+            with self._given(condition):
+                self._expressions(first)
+            with self._given(condition, holds=False):
+                self._expressions(second)
+            return tvm_ffi.WalkResult.SKIP
+
+        kinds = [(tvm.ir.TensorLoad, load), ((tirx.Select, tvm.ir.Call), choose)]
+        for expression in expressions:
+            tvm_ffi.structural_walk(expression, kinds, order=tvm_ffi.WalkOrder.PREORDER)
+
+    def _call(self, call: Any) -> Any:
+        """Look at the regions that a call is given; returns whether to skip its arguments."""
+        name = _name(call)
+        if name == "tirx.call_llvm_intrin" or name == "tirx.call_llvm_pure_intrin":
+            if _PREFETCH in str(call.args[0]):
+                return tvm_ffi.WalkResult.SKIP
+        elif name == "tirx.tvm_access_ptr":
+            self._region(*call.args[:4])
+            self._expressions(*call.args[2:4])
+            return tvm_ffi.WalkResult.SKIP
+        elif name == "tirx.address_of":
+            self._accesses += 1
+            self._unproven.append(f"{_spelled(call.args[0])}: its address is given away without an extent")
+        elif name == "tirx.tvm_stack_make_array":
+            self._accesses += 1
+            if not self._describes(call):
+                self._unproven.append(f"{_spelled(call)}: an array that is larger than its buffer")
+            return tvm_ffi.WalkResult.SKIP
+        elif name == "tirx.buffer_data":
+            self._accesses += 1
+            self._unproven.append(f"{_spelled(call.args[0])}: its address is given away without an extent")
+            return tvm_ffi.WalkResult.SKIP
+        return None
+
+    def _describes(self, call: Any) -> bool:
+        """Whether an array that is given to a function of the runtime has no more elements than its buffer."""
+        data, shape, _, _, element, offset = call.args[:6]
+        extents = [_constant(extent) for extent in shape.args]
+        if None in extents or _constant(offset) not in (None, 0):
+            return False
+        nbytes = math.prod(each for each in extents if each is not None) * _itemsize(str(element.ty.dtype))
+        return nbytes <= self._nbytes.get(_owner(data), 0)
+
+    def _region(self, kind: Any, data: Any, offset: Any, extent: Any) -> None:
+        """Look at a region of elements, `extent` from number `offset` on."""
+        self._accesses += 1
+        if _constant(extent) == 0:  # an address that is only prefetched from
+            return
+        owner, size = _owner(data), _itemsize(str(kind.ty.dtype))
+        number = self._nbytes.get(owner, -1) // size
+        if number < 0:
+            self._unproven.append(f"{owner.name}: its size is not known")
+        elif not self._between(offset, 0, None) or not self._between(offset + extent, None, number):
+            text = f"{owner.name}, {_spelled(extent)} elements from {_spelled(offset)} on"
+            self._unproven.append(f"{text}: {number} elements, {self._why(offset)}, {self._why(offset + extent)}")
+
+    def _access(self, buffer: Any, indices: Sequence[Any]) -> None:
+        """Look at the access to an element, or to a vector."""
+        self._accesses += 1
+        if buffer not in self._nbytes:
+            self._unproven.append(f"{buffer.name}: its size is not known")
+            return
+        extents = [int(extent) for extent in buffer.shape]
+        outside = [
+            (end, extent)
+            for index, extent in zip(indices, extents, strict=True)
+            for end in _ends(index)
+            if not self._between(end, 0, extent - 1)
+        ]
+        if not outside or self._is_inside(indices, extents):
+            return
+        end, extent = outside[0]
+        text = f"{buffer.name}[{', '.join(map(_spelled, indices))}]"
+        self._unproven.append(f"{text}: {self._why(end)} in an axis of {extent}")
+
+    def _is_inside(self, indices: Sequence[Any], extents: Sequence[int]) -> bool:
+        """Whether indices lead to an element of the buffer, though not by each axis for itself."""
+        if len(extents) < 2:
+            return False
+        *outer, last = indices
+        offset: Any = tirx.IntImm("int64", 0)
+        for index, extent in zip(outer, extents, strict=False):
+            offset = offset * extent + index
+        return all(self._between(offset * extents[-1] + end, 0, math.prod(extents) - 1) for end in _ends(last))
+
+    def _why(self, index: Any) -> str:
+        """What is known of an index, for a message."""
+        low, high = self._box(self._plain(index))
+        return f"{_spelled(index)} is from {_bound_text(low)} to {_bound_text(high)}"
+
+    # ---- arithmetic ----
+
+    def _between(self, index: Any, low: int | None, high: int | None, choices: int = _CHOICES) -> bool:
+        """Whether an index lies between two numbers, both included; None is no bound."""
+        found = self._analyzer.const_int_bound(index)
+        if (low is None or found.min_value >= low) and (high is None or found.max_value <= high):
+            return True
+        index = self._analyzer.simplify(self._plain(index))
+        choice = _first_choice(index)
+        if choice is not None and choices:
+            return all(self._chosen(index, choice, holds, low, high, choices - 1) for holds in (True, False))
+        linear = self._linear(index)
+        above = low is None or self._nonnegative(linear.plus(_Linear({}, -_ONE * low)))
+        return above and (high is None or self._nonnegative(_Linear({}, _ONE * high).plus(linear, -_ONE)))
+
+    def _chosen(self, index: Any, choice: Any, holds: bool, low: int | None, high: int | None, choices: int) -> bool:
+        """Whether an index lies between two numbers where the condition of a choice in it holds, or does not."""
+        condition, first, second = _choice(choice) or (None, None, None)
+        value = first if holds else second
+        kinds = [((tirx.Select, tvm.ir.Call), lambda found: value if found.same_as(choice) else found)]
+        with self._given(condition, holds=holds):
+            return self._between(tvm_ffi.structural_map(index, kinds), low, high, choices)
+
+    def _nonnegative(self, linear: _Linear, steps: int = _STEPS) -> bool:
+        """Whether a sum is never negative; up to `steps` of what holds here are subtracted from it."""
+        least = linear.constant
+        for term, factor in linear.terms.items():
+            low, high = self._box(self._expression(term))
+            end = low if factor > 0 else high
+            if not math.isfinite(end):
+                least = -math.inf  # type: ignore[assignment]
+                break
+            least += factor * int(end)
+        if least >= 0:
+            return True
+        if not steps:
+            return False
+        known = [*self._facts, *itertools.chain.from_iterable(map(self._facts_about, linear.terms))]
+        for fact in known:
+            factors = {linear.terms[term] / factor for term, factor in fact.terms.items() if term in linear.terms}
+            for times in factors:
+                if times > 0 and self._nonnegative(linear.plus(fact, -times), steps - 1):
+                    return True
+        return False
+
+    def _facts_about(self, term: Any) -> list[_Linear]:
+        """Sums that are never negative, by the definition of a term."""
+        found = self._expression(term)
+        own = _Linear({term: _ONE}, Fraction(0))
+        match found:
+            case tirx.Min():
+                return [self._linear(each).plus(own, -_ONE) for each in (found.a, found.b)]
+            case tirx.Max():
+                return [own.plus(self._linear(each), -_ONE) for each in (found.a, found.b)]
+            case tirx.FloorDiv() | tirx.FloorMod():
+                divisor = _constant(found.b)
+                if divisor is None or divisor <= 0:
+                    return []
+                whole, part = self._linear(found.a), Fraction(divisor)
+                if isinstance(found, tirx.FloorMod):
+                    return [whole.plus(own, -_ONE)] if self._box(found.a)[0] >= 0 else []
+                over = whole.plus(own, -part)
+                return [over, _Linear({}, part - 1).plus(over, -_ONE)]
+        return []
+
+    def _linear(self, value: Any) -> _Linear:
+        """An expression as a sum of multiples of terms."""
+        match value:
+            case tirx.IntImm():
+                return _Linear({}, Fraction(int(value.value)))
+            case tirx.Var():
+                bound = self._bound.get(value)
+                return _Linear({value: _ONE}, Fraction(0)) if bound is None else self._linear(bound)
+            case tirx.Add():
+                return self._linear(value.a).plus(self._linear(value.b))
+            case tirx.Sub():
+                return self._linear(value.a).plus(self._linear(value.b), -_ONE)
+            case tirx.Mul():
+                one, other = self._linear(value.a), self._linear(value.b)
+                if one.terms and other.terms:
+                    return self._term(value)
+                if one.terms:
+                    one, other = other, one
+                return _Linear({}, Fraction(0)).plus(other, one.constant)
+            case tirx.Cast():
+                source, limits = str(value.value.ty), _LIMITS.get(str(value.ty))
+                if source in _LIMITS and limits is not None and _within(self._box(value.value), limits):
+                    return self._linear(value.value)
+        return self._term(value)
+
+    def _term(self, value: Any) -> _Linear:
+        """An expression that is a term of its own; equal ones are the same term."""
+        alike = self._numbers.setdefault(tvm_ffi.structural_hash(value), [])
+        for number in alike:
+            if tvm_ffi.structural_equal(self._opaque[number], value):
+                return _Linear({number: _ONE}, Fraction(0))
+        alike.append(len(self._opaque))
+        self._opaque.append(value)
+        return _Linear({alike[-1]: _ONE}, Fraction(0))
+
+    def _expression(self, term: Any) -> Any:
+        return self._opaque[term] if isinstance(term, int) else term
+
+    def _box(self, value: Any) -> tuple[float, float]:
+        """The interval in which the analyzer knows an expression to lie."""
+        found = self._analyzer.const_int_bound(value)
+        infinite = tvm.sym.ConstIntBound.POS_INF
+        low, high = int(found.min_value), int(found.max_value)
+        return -math.inf if low <= -infinite else low, math.inf if high >= infinite else high
+
+    def _truncated(self, cast: Any) -> Interval | None:
+        """The interval of a float that is made an integer; None where it may be too large, or not a number."""
+        low, high, may_be_nan = _real_interval(cast.value, self._bound)
+        if may_be_nan or not (math.isfinite(low) and math.isfinite(high)):
+            return None
+        found, limits = (math.trunc(low), math.trunc(high)), _LIMITS.get(str(cast.ty))
+        return found if limits is not None and _within(found, limits) else None
+
+    def _plain(self, value: Any) -> Any:
+        """An expression with a variable in place of each load of an integer, the same one for equal loads.
+
+        So is each float that is made an integer; variables that are bound to values are these values.
+        """
+
+        def load(found: Any) -> Any:
+            if str(found.ty) not in _LIMITS:
+                return found
+            changes = found.source in self._stored or found.source in self._written
+            values = self._range_of(found.source)  # None while it is being found
+            return self._variable(found, values, self._passing if changes else self._constant)
+
+        def cast(found: Any) -> Any:
+            if str(found.ty) not in _LIMITS or str(found.value.ty) in _LIMITS:
+                return found
+            return self._variable(found, self._truncated(found), self._passing)
+
+        def variable(found: Any) -> Any:
+            return self._bound[found] if found in self._bound and str(found.ty) in _LIMITS else found
+
+        return tvm_ffi.structural_map(value, [(tvm.ir.TensorLoad, load), (tirx.Cast, cast), (tirx.Var, variable)])
+
+    def _variable(self, value: Any, values: Interval | None, known: dict[int, list[tuple[Any, Any]]]) -> Any:
+        """A variable in place of a value of some interval; the same one for equal values that are known."""
+        alike = known.setdefault(tvm_ffi.structural_hash(value), [])
+        for each, variable in alike:
+            if tvm_ffi.structural_equal(each, value):
+                return variable
+        variable = tirx.Var("element", str(value.ty))
+        low, high = values or _LIMITS[str(value.ty)]
+        if abs(low) < 1 << 62 and abs(high) < 1 << 62:
+            self._analyzer.update(variable, tvm.sym.ConstIntBound(low, high), True)
+        alike.append((value, variable))
+        return variable
+
+
+def _name(call: Any) -> str:
+    """The name of the operator of a call; empty for other expressions."""
+    return str(getattr(getattr(call, "op", None), "name", ""))
+
+
+def _choice(value: Any) -> tuple[Any, Any, Any] | None:
+    """The condition and the two values of a choice; None for other expressions."""
+    if isinstance(value, tirx.Select):
+        return value.condition, value.true_value, value.false_value
+    if _name(value).endswith(".if_then_else"):
+        return value.args[0], value.args[1], value.args[2]
+    return None
+
+
+def _first_choice(value: Any) -> Any:
+    """A choice in an expression that has no further ones in it; None if it has none."""
+    found: list[Any] = []
+
+    def visit(each: Any) -> None:
+        if _choice(each) is not None:
+            found.append(each)
+
+    tvm_ffi.structural_walk(value, [((tirx.Select, tvm.ir.Call), visit)])
+    return found[0] if found else None
+
+
+def _ends(index: Any) -> list[Any]:
+    """The first and the last of a vector of indices."""
+    if isinstance(index, tirx.Ramp):
+        return [index.base, index.base + index.stride * (int(index.lanes) - 1)]
+    return [index.value if isinstance(index, tirx.Broadcast) else index]
+
+
+_ROUNDED: dict[str, Callable[[float], float]] = {
+    "tirx.floor": math.floor,
+    "tirx.ceil": math.ceil,
+    "tirx.trunc": math.trunc,
+    "tirx.round": round,
+    "tirx.nearbyint": round,
+}
+
+
+def _real_interval(value: Any, bound: Mapping[Any, Any]) -> tuple[float, float, bool]:
+    """The least and the greatest value of a float, and whether it may be not a number.
+
+    A minimum or maximum with something that is not a number is its second operand, as compiled code has it.
+    """
+    anything = -math.inf, math.inf, True
+    if isinstance(value, tirx.FloatImm):
+        number = float(value.value)
+        return (number, number, False) if math.isfinite(number) else anything
+    if isinstance(value, tirx.Var):
+        return _real_interval(bound[value], bound) if value in bound else anything
+    if isinstance(value, tirx.Min | tirx.Max):
+        one, other = _real_interval(value.a, bound), _real_interval(value.b, bound)
+        low, high = other[:2]
+        if isinstance(value, tirx.Min):
+            low = min(low, one[0])
+            high = high if one[2] else min(high, one[1])
+        else:
+            high = max(high, one[1])
+            low = low if one[2] else max(low, one[0])
+        return low, high, other[2]
+    if (choice := _choice(value)) is not None:
+        one, other = (_real_interval(each, bound) for each in choice[1:])
+        return min(one[0], other[0]), max(one[1], other[1]), one[2] or other[2]
+    if _name(value) in _ROUNDED:
+        low, high, may_be_nan = _real_interval(value.args[0], bound)
+        rounded = _ROUNDED[_name(value)]
+        low, high = (rounded(each) if math.isfinite(each) else each for each in (low, high))
+        return low, high, may_be_nan
+    return anything
+
+
+def _owner(data: Any) -> Any:
+    """The buffer whose address an expression is."""
+    return data.args[0] if _name(data) == "tirx.buffer_data" else data
+
+
+def _constant(value: Any) -> int | None:
+    if value is None or isinstance(value, int):
+        return value
+    return int(value.value) if isinstance(value, tirx.IntImm) else None
+
+
+def _type_of(buffer: Any) -> str:
+    return str(getattr(buffer, "dtype", ""))
+
+
+def _itemsize(dtype: str) -> int:
+    """The bytes of an element, or of a vector of them; 0 for elements of other sizes."""
+    scalar, _, lanes = dtype.partition("x")
+    try:
+        return numpy_dtype(scalar).itemsize * int(lanes or 1)
+    except (AttributeError, TypeError, ValueError):
+        return 0
+
+
+def _joined(one: Interval | None, other: Interval | None) -> Interval | None:
+    if one is None or other is None:
+        return one or other
+    return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _within(inner: tuple[float, float], outer: tuple[float, float]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _spelled(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _bound_text(value: float) -> str:
+    return f"{value:.0f}" if math.isfinite(value) else "anything"
