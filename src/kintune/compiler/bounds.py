@@ -340,7 +340,7 @@ class _Prover:
         known = len(self._facts)
         self._facts += self._facts_of(plain, holds)
         try:
-            with self._analyzer.constraint_scope(plain if holds else tirx.Not(plain)):
+            with self._analyzer.constraint_scope(plain if holds else _negated(plain)):
                 yield
         finally:
             del self._facts[known:]
@@ -659,6 +659,17 @@ class _Prover:
 def _name(call: Any) -> str:
     """The name of the operator of a call; empty for other expressions."""
     return str(getattr(getattr(call, "op", None), "name", ""))
+
+
+def _negated(condition: Any) -> Any:
+    """What holds where a condition does not."""
+    kinds = {tirx.LT: tirx.GE, tirx.GE: tirx.LT, tirx.LE: tirx.GT, tirx.GT: tirx.LE, tirx.EQ: tirx.NE, tirx.NE: tirx.EQ}
+    if type(condition) in kinds:
+        return kinds[type(condition)](condition.a, condition.b)
+    if isinstance(condition, tirx.And | tirx.Or):
+        join = tirx.Or if isinstance(condition, tirx.And) else tirx.And
+        return join(_negated(condition.a), _negated(condition.b))
+    return condition.a if isinstance(condition, tirx.Not) else tirx.Not(condition)
 
 
 def _choice(value: Any) -> tuple[Any, Any, Any] | None:
