@@ -34,7 +34,7 @@ class Counted:
         from kintune.compiler import bounds
         from kintune.compiler.graph import assemble, executable, kernel_library
 
-        self.trial = import_module(SUITE)._Trial(rules)
+        self.trial = import_module(SUITE)._Trial(rules, False)
         self.kernels, self.unproven, self.proof_s, self.compile_s = 0, Counter[str](), 0.0, 0.0
         self.tried = 0
         plain_prove, plain_build = bounds.prove, executable.build_executable
