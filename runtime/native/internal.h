@@ -69,6 +69,11 @@ void kt_file_expect(const kt_file *file, kt_bytes part);
 kt_status kt_file_member(const kt_file *file, const char *path, const char *name, kt_bytes *member);
 bool kt_file_has(const kt_file *file, const char *name);
 
+/* ---- exit.c ---- */
+
+/* Exported for the Python package: `exit` then runs only what is registered later (`atexit`), and flushes streams. */
+KT_API int kt_skip_destructors(void);
+
 /* ---- signature.c ---- */
 
 /* Whether contents were signed with the private key of `key`, the 32 bytes of a public key of Ed25519. */

@@ -32,7 +32,7 @@ from .evaluation import KernelTime
 from .executable import Context, Executable
 from .forking import watch_forks
 from .inputs import Array, Tensor, arrange_inputs, as_array, draw_inputs
-from .library import denormal_calls
+from .library import denormal_calls, library
 from .onnx_inputs import named_extents
 from .onnxruntime_session import import_onnxruntime, make_session, raise_run_error
 from .session_folder import SessionFolder, make_folder
@@ -435,8 +435,18 @@ class HybridContext(NotCopied):
 
 
 def _keep(session: Any) -> None:
-    """Never destroy a session: in a child process that would wait for threads which exist only in the parent."""
+    """Never destroy a session: in a child process that would wait for threads which exist only in the parent.
+
+    onnxruntime itself waits for its own ones when the process ends: its destructors are left out.
+    """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
+    if os.getpid() not in _children:
+        _children.add(os.getpid())
+        library().kt_skip_destructors()
+
+
+_children: set[int] = set()
+"""This process, where it is a child that keeps sessions, and those that it comes from."""
 
 
 def _stamp_of(descriptor: int) -> tuple[int, ...]:
