@@ -41,6 +41,8 @@ _HIDES_NAN = frozenset(
         *("LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"),
     )
 )
+_QUANTISES = ("QuantizeLinear", "DynamicQuantize", "QLinear", "QGemm", "QAttention", "QEmbed")
+_FLIPS = 0.05  # of the norm of an output: what flips of quantised values may change
 _FLUSHED = "flushing, on extreme inputs"
 
 
@@ -141,7 +143,8 @@ class ExtremeCheck:
         unsteady = run.unsteady([self._reference], at)
         found = self._compare(at, each, name, run.samples([self._reference], at), unsteady)
         has_spread = not each.is_ordinary and self._spreading > 0  # an activation may have hidden where
-        if found.disagreement and (has_spread or each.is_borderline):
+        has_flipped = self._quantises and found.norm <= _FLIPS  # a value halfway between two steps
+        if found.disagreement and (has_spread or has_flipped or each.is_borderline):
             return found._replace(disagreement="", doubtful=found.disagreement)
         return found
 
@@ -184,10 +187,19 @@ class ExtremeCheck:
         return worst
 
     @cached_property
+    def _model(self) -> onnx.ModelProto:
+        """The model, without weights that are in other files; an empty one if it is not an ONNX file."""
+        path = self._run.item.onnx
+        return onnx.ModelProto() if path is None else onnx.load(path, load_external_data=False)
+
+    @cached_property
     def _hides_nan(self) -> bool:
-        """Whether the model has operators that give numbers for NaN in onnxruntime, and NaN elsewhere."""
-        onnx_path = self._run.item.onnx
-        return onnx_path is not None and hides_nan(onnx.load(onnx_path, load_external_data=False))
+        return hides_nan(self._model)
+
+    @cached_property
+    def _quantises(self) -> bool:
+        """Whether the model rounds values to integers while it runs."""
+        return any(node.op_type.startswith(_QUANTISES) for node in nodes(self._model))
 
     @cached_property
     def _spreading(self) -> int:
