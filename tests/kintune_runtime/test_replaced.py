@@ -223,3 +223,43 @@ def test_opened_models_are_neither_copied_nor_pickled(tmp_path: Path, copied: Ca
                 with pytest.raises(InputError, match="neither copied nor pickled: give the other process the path"):
                     copied(each)
             model.run(X)
+
+
+def test_a_model_is_opened_whole_or_not_at_all(tmp_path: Path) -> None:
+    """Another process writes one of two models over the file in place, again and again: out = x + 2 w, or x + 4 w."""
+    path = write_large(tmp_path / "model.kt")
+    other = write_model(tmp_path / "other.kt", [adding(COUNT)], [2 * W])
+    (tmp_path / "first.kt").write_bytes(path.read_bytes())
+    code = f"""
+        import hashlib, itertools, sys
+        contents = [open(name, "rb").read() for name in sys.argv[1:]]
+        print("begins", flush=True)
+        for content in itertools.cycle(contents):
+            with open({str(path)!r}, "r+b") as file:
+                file.write(content)
+            hashlib.sha256(content * 5)  # for some milliseconds the file stays as it is
+    """
+    writer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "first.kt"), str(other)], stdout=subprocess.PIPE
+    )
+    counts, said = {"opened": 0, "ran": 0, "refused": 0}, set()
+    try:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        for _ in range(300):
+            try:
+                model = kintune_runtime.open(path)
+                counts["opened"] += 1
+                for _ in range(3):
+                    out = model.run(LARGE)["out"]
+                    assert any(np.array_equal(out, LARGE + factor * W) for factor in (2, 4))
+                    counts["ran"] += 1
+            except InputError as error:
+                said.add(str(error).partition(";")[0].removeprefix(f"{path}: "))
+                counts["refused"] += 1
+    finally:
+        writer.kill()
+        writer.communicate()
+    assert counts["refused"], counts
+    assert all(each.startswith(("damaged", "truncated", CHANGED.partition(";")[0])) for each in said), said
+    np.testing.assert_array_equal(kintune_runtime.open(other).run(LARGE)["out"], LARGE + 4 * W)
