@@ -6,6 +6,7 @@ a filter of system calls and Landlock hold for the thread that asks for them, an
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -59,7 +60,8 @@ def _limit(order: InsideOrder) -> None:
     _lower(resource.RLIMIT_FSIZE, min(confinement.file_mb, max(1, order.free_mb // 2)) * _MIB)
     _lower(resource.RLIMIT_NPROC, confinement.processes + (0 if order.user else _threads_of(os.geteuid())))
     if confinement.realtime and os.geteuid() == 0:
-        resource.setrlimit(resource.RLIMIT_RTPRIO, (1, 1))
+        with contextlib.suppress(ValueError):  # without CAP_SYS_RESOURCE
+            resource.setrlimit(resource.RLIMIT_RTPRIO, (1, 1))
 
 
 def _threads_of(user: int) -> int:

@@ -55,8 +55,9 @@ _SYSTEM_FILES = (
     "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/alternatives",
     "/etc/localtime", "/etc/ssl/openssl.cnf", "/etc/os-release",
 )  # fmt: skip
+_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 _VARIABLES = (
-    "PATH", "LANG", "LANGUAGE", "TZ", "TERM", "LD_LIBRARY_PATH", "LD_PRELOAD", "USER", "LOGNAME",
+    "PATH", "CC", "LANG", "LANGUAGE", "TZ", "TERM", "LD_LIBRARY_PATH", "LD_PRELOAD", "USER", "LOGNAME",
     "TESTS_WITHOUT_PACKAGES", "KINTUNE_RESOURCE_LIMITS", "KINTUNE_DEPOT", "KINTUNE_MADE", "KINTUNE_LIBRARY",
     "KINTUNE_HIDE_ISA", "KINTUNE_DEBUG",
 )  # fmt: skip
@@ -180,6 +181,7 @@ def start_of(confinement: Confinement | None, argv: Sequence[str], environment: 
     inside = [python, "-m", "kintune.wire.confined", *rest]
     variables = {name: value for name, value in environment.items() if _is_handed_on(name)}
     variables = {"USER": "kintune", **variables}
+    variables["PATH"] = os.pathsep.join([variables.get("PATH", ""), *_PATH])  # of which some may not be visible inside
     variables |= {
         "HOME": temporary, "TMPDIR": temporary, "PYTHONDONTWRITEBYTECODE": "1",
         CONFINEMENT_VARIABLE: msgspec.json.encode(order).decode(),

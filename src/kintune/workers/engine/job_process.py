@@ -151,7 +151,13 @@ class JobProcess:
         self._reactor.set_alarm(self._alarm, self._clock() + self._settings.leave_timeout_s, self._kill_leaving)
 
     def heard(self, message: FromJob) -> None:
-        """Pass on what it says."""
+        """Pass on what it says.  One that says what cannot be read has died: other jobs go on."""
+        try:
+            self._heard(message)
+        except msgspec.MsgspecError as error:
+            self._kill(ItemStatus.CRASHED, f"said what cannot be read: {error}")
+
+    def _heard(self, message: FromJob) -> None:
         if self._leaving:
             return
         match message:

@@ -68,9 +68,12 @@ class ChildProcess:
         self._tail = Tail(name, log)
         front, child = socket.socketpair()
         with child:
-            self._start = start_of(
-                command.confinement, [*command.argv, FD_OPTION, str(child.fileno())], command.full_environment()
-            )
+            argv = [*command.argv, FD_OPTION, str(child.fileno())]
+            try:
+                self._start = start_of(command.confinement, argv, command.full_environment())
+            except OSError as error:
+                front.close()
+                raise EngineError(f"{name}: no place for its files: {error.strerror}") from error
             try:
                 self._popen = subprocess.Popen(
                     self._start.argv,

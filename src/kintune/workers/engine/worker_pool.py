@@ -16,7 +16,7 @@ from kintune.workers.engine.process import AnyCommand, Command, RemoteCommand
 from kintune.workers.engine.process_log import ProcessLog
 from kintune.workers.engine.reactor import Reactor
 from kintune.workers.engine.settings import EngineSettings
-from kintune.workers.engine.worker_connection import WorkerConnection, WorkItem
+from kintune.workers.engine.worker_connection import ItemEnd, WorkerConnection, WorkItem
 
 __all__ = ["Slot", "WorkerPool"]
 
@@ -218,7 +218,9 @@ class WorkerPool:
             self._failures.pop(worker.slot)
             child = worker.connection.child
             cause = f"{child.name}: {how} before it was up, {failures} times in a row"
-            if not self._does_without(worker.slot, cause):
+            if worker.slot.owner:
+                worker.refuse(work_item, cause)
+            elif not self._does_without(worker.slot, cause):
                 raise EngineError(f"{cause}:\n{child.tail}")
         elif work_item is not None:
             self.submit(worker.slot, work_item)
@@ -268,6 +270,23 @@ class _Worker:
             self.connection.send(self._is_late)
 
     def heard(self, message: FromJob) -> None:
+        """Pass on what it says.  What a job's own worker should not say ends that job, and concerns no other."""
+        try:
+            self._heard(message)
+        except (InputError, WireError) as error:
+            if not self.slot.owner:
+                raise
+            work_item = self.connection.withdraw()
+            self._pool._remove(self)
+            self.connection.child.kill("killed: it refuses its work")
+            self.refuse(work_item, str(error))
+
+    def refuse(self, work_item: WorkItem | None, cause: str) -> None:
+        """End an item, and with it its job, since no retry can help."""
+        if work_item is not None:
+            work_item.done(ItemEnd(ItemStatus.FAILED, cause=tidy(cause), refused=True))
+
+    def _heard(self, message: FromJob) -> None:
         match message:
             case Hello():
                 self._greet(message)
