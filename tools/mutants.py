@@ -5,8 +5,8 @@ needs: parts of the sources with their tests, mutants drawn by a seed, survivors
 `tests/mutants.toml`, and results that are kept in `build/mutants`, so that a run goes on where one ended.  A mutant is
 run again after its function changed, and one that survived after a test changed.
 
-A mutant is drawn only if types and messages do not tell it: comparisons, arithmetic, numbers, conditions, `min` and
-`max`, truth values, branches, cases and keyword arguments are changed; strings and arguments replaced by None are not.
+Comparisons, arithmetic, numbers, conditions, `min` and `max`, truth values, branches, cases and keyword arguments are
+changed.  Strings, arguments replaced by None, and `strict=True` are not: types, or readers of messages, tell these.
 Decorated functions (other than static and class methods) and statements of modules and classes are left out.
 """
 
@@ -15,8 +15,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import itertools
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -75,6 +77,12 @@ class Change(NamedTuple):
     before: str
     after: str
 
+    @property
+    def matters(self) -> bool:
+        """Whether it changes more than the check that two sequences have one length."""
+        plain = [re.sub(r"(, )?strict=(True|False)", "", line) for line in (self.before, self.after)]
+        return plain[0] != plain[1]
+
     def __str__(self) -> str:
         return f"{self.function}\n    - {self.before}\n    + {self.after}"
 
@@ -92,6 +100,7 @@ class Mutants:
         self._part = PARTS[name]
         self._folder = WORK / name
         self._log = self._folder / "log.txt"
+        self._paths: dict[str, Path] = {}
 
     @contextlib.contextmanager
     def prepared(self) -> Iterator[None]:
@@ -116,7 +125,13 @@ class Mutants:
 
     def names(self) -> list[str]:
         """All mutants, by the names that mutmut gives them."""
-        return [name for data in self._data() for name in data.exit_code_by_key]
+        self._paths = {name: data.path for data in self._data() for name in data.exit_code_by_key}
+        return list(self._paths)
+
+    def drawn(self, count: int, seed: int) -> list[str]:
+        """The first `count` mutants of a draw."""
+        order = iter(drawn(self.names(), len(self.names()), seed))
+        return list(itertools.islice((name for name in order if self.change(name).matters), count))
 
     def run(self, names: Sequence[str], say: Any = print) -> dict[str, str]:
         """Run the tests on these mutants, except on those whose result is known; return how each ended."""
@@ -156,7 +171,7 @@ class Mutants:
 
     def change(self, name: str) -> Change:
         """What a mutant changes."""
-        return next(change(name, data.path) for data in self._data() if name in data.exit_code_by_key)
+        return change(name, self._paths[name])
 
     def _settings(self) -> str:
         lists = {
@@ -299,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = Mutants(name)
         with mutants.prepared():
             places = mutants.names()
-            ends = mutants.run(drawn(places, chosen.count, chosen.seed))
+            ends = mutants.run(mutants.drawn(chosen.count, chosen.seed))
             alive = [mutants.change(each) for each, end in ends.items() if end in ("survived", "no tests")]
         found = [each for each in alive if each not in known]
         left += found

@@ -1,9 +1,12 @@
+import itertools
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Sketch, Tile
-from kintune.search.draft.evolution import evolve
+from kintune.search.draft.breed import draw
+from kintune.search.draft.evolution import _favoured, evolve
 from kintune.search.features.encoding import Encoding, Population
 
 FRAME = Encoding([Sketch("w", "s", b"", (Tile(2**12, 4, 64), Tile(2**10, 4, 64)))])
@@ -57,3 +60,47 @@ def test_a_tiny_space_is_known_as_a_whole(extent: int) -> None:
         generations=3,
     )
     assert sorted(ranked.population.rows[:, 0].tolist()) == sorted({1, extent})
+
+
+def test_the_first_ones_have_more_children() -> None:
+    """Half of all children are of the first quarter."""
+    places = _favoured(1000, 20_000, np.random.default_rng(0))
+    assert places.min() == 0
+    assert places.max() == 999
+    for share in (0.1, 0.25, 0.5, 0.9):
+        assert abs((places < 1000 * share).mean() - share**0.5) < 0.015
+
+
+def test_the_first_generation_has_the_seeds_their_children_and_a_tenth_drawn() -> None:
+    judged: list[int] = []
+
+    def judge(population: Population) -> NDArray[np.float32]:
+        judged.append(len(population))
+        return near(population)
+
+    seeds = draw(FRAME, 10, np.random.default_rng(3)).unique()
+    evolve(FRAME, seeds, judge, np.random.default_rng(2), size=1000, generations=1)
+    assert len(judged) == 1
+    assert 500 < judged[0] <= 1000  # many children are the same
+    evolve(FRAME, _nobody(), judge, np.random.default_rng(2), size=1000, generations=3)
+    assert len(judged) == 4
+    assert all(500 < count <= 1000 for count in judged[1:])
+    crowded = evolve(FRAME, seeds, judge, np.random.default_rng(2), size=10, generations=1)
+    assert len(crowded.population) >= len(seeds)
+
+
+def test_children_are_of_the_best_fifth() -> None:
+    """So a generation on average is nearer to the goal than one drawn at random, and than one bred from all."""
+    rng = np.random.default_rng(4)
+    drawn = near(draw(FRAME, 1000, rng))
+    fresh: list[float] = []
+
+    def judge(population: Population) -> NDArray[np.float32]:
+        fresh.append(float(near(population).mean()))
+        return near(population)
+
+    evolve(FRAME, _nobody(), judge, rng, size=1000, generations=4)
+    first, *others = fresh
+    assert abs(first - drawn.mean()) < 0.5
+    assert others[0] > first + 2
+    assert all(later > earlier for earlier, later in itertools.pairwise(others))
