@@ -3,7 +3,8 @@
 `mutmut` writes the mutants and forks a process that has imported the tests for each of them.  This adds what a draw
 needs: parts of the sources with their tests, mutants drawn by a seed, survivors that are explained in
 `tests/mutants.toml`, and results that are kept in `build/mutants`, so that a run goes on where one ended.  A mutant is
-run again after its function changed, and one that survived after a test changed.
+run again after its function changed, and one that survived after a test changed.  It is tried by the quickest tests
+that reach its function, half a minute long: what only a whole search notices counts as survived.
 
 Comparisons, arithmetic, numbers, conditions, `min` and `max`, truth values, branches, cases and keyword arguments are
 changed.  Strings, arguments replaced by None, and `strict=True` are not: types, or readers of messages, tell these.
@@ -42,6 +43,7 @@ EXPLAINED = ROOT / "tests" / "mutants.toml"
 PROFILE = "mutants"
 """The profile of property tests: the same examples in each run, and none made smaller."""
 
+_MOST_S = 30.0  # of tests that a mutant is tried by, the quickest first
 _CONSTANT_S, _FACTOR = 4.0, 4.0  # a mutant may take this much longer than its tests: seconds, then times
 _PROGRAMS = ("cc", "c++", "gcc", "g++", "as", "ld", "ar", "sh")  # all that these tests start
 _LINE_S = 60.0  # between two lines of progress
@@ -136,7 +138,6 @@ class Mutants:
     def run(self, names: Sequence[str], say: Any = print) -> dict[str, str]:
         """Run the tests on these mutants, except on those whose result is known; return how each ended."""
         from mutmut.runners.harness import PytestRunner
-        from mutmut.state import state
         from mutmut.stats import status_by_exit_code
         from mutmut.workers.isolation import ForkServerRunner
 
@@ -147,10 +148,7 @@ class Mutants:
         began = shown = time.monotonic()
         try:
             for done, name in enumerate(todo):
-                function = name.partition("__mutmut_")[0]
-                durations = state().duration_by_test
-                tests = sorted(state().tests_by_mangled_function_name.get(function, ()), key=lambda t: durations[t])
-                seconds = sum(durations[test] for test in tests)
+                tests, seconds = self._tests(name)
                 runner.submit(name, tests, ceil((seconds + _CONSTANT_S) * _FACTOR * 2), seconds)
                 result = runner.wait_for_result()
                 data = owner[name]
@@ -172,6 +170,21 @@ class Mutants:
     def change(self, name: str) -> Change:
         """What a mutant changes."""
         return change(name, self._paths[name])
+
+    def _tests(self, name: str) -> tuple[list[str], float]:
+        """Return the tests that reach a mutant, the quickest first, up to a limit, and the seconds that they take."""
+        from mutmut.state import state
+
+        durations = state().duration_by_test
+        reached = state().tests_by_mangled_function_name.get(name.partition("__mutmut_")[0], ())
+        tests: list[str] = []
+        seconds = 0.0
+        for test in sorted(reached, key=lambda each: durations[each]):
+            if tests and seconds + durations[test] > _MOST_S:
+                break
+            tests.append(test)
+            seconds += durations[test]
+        return tests, seconds
 
     def _settings(self) -> str:
         lists = {

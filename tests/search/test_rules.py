@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
+from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile
 from kintune.search.processor import Processor
 from kintune.search.rules import rule_candidates
 from kintune.testing.decisions import check_candidate
@@ -100,3 +100,61 @@ def test_without_sketches_there_are_no_candidates() -> None:
 def test_what_an_instruction_set_offers(isa: list[str], lanes: int, registers: int) -> None:
     machine = Processor.of(isa)
     assert (machine.lanes, machine.registers) == (lanes, registers)
+
+
+def _facts(candidate: Candidate) -> tuple[int, int, int, bool, bool, int]:
+    """Of a candidate of a product: piece, vectors, unroll limit, channels outside, producer inside, rows of a tile."""
+    rows, columns, depth, unroll, place = candidate.decisions
+    return depth[1], columns[3] // 16, UNROLL.values[unroll[0]], columns[0] > 1, place != (-1,), rows[3]
+
+
+def test_all_shapes_of_a_product_in_their_order() -> None:
+    """First three by hand; then pieces, vectors, limits and places in turn, the last ones soonest."""
+    sketch = _sketch([4096, 4096], [4608])
+    found = [_facts(each) for each in rule_candidates([sketch], Processor(16, 32), 1000)]
+    whole = 4608
+    assert found[:3] == [
+        (whole, 2, 64, False, False, 8),
+        (whole, 2, 64, True, False, 8),
+        (whole, 2, 64, False, True, 8),
+    ]
+    assert len(found) == len(set(found)) == 3 * 3 * 3 * 2 * 2 * 2
+    order = [(piece, vectors, unroll) for piece, vectors, unroll, *_ in found]
+    assert list(dict.fromkeys(order)) == [
+        (piece, vectors, unroll) for piece in (whole, 64, 16) for vectors in (2, 4, 1) for unroll in (64, 512, 16)
+    ]
+    places = [facts[3:5] for facts in found if facts[:3] == (64, 4, 16)]
+    assert places == [(False, False)] * 2 + [(False, True)] * 2 + [(True, False)] * 2 + [(True, True)] * 2
+    for _, vectors, *_, rows in found:  # of 32 registers four are for operands; a square tile has half of the rows
+        most = 28 // vectors
+        assert rows in {max(d for d in (1, 2, 4, 8, 16, 32) if d <= limit) for limit in (most, most // 2)}
+    assert {rows for _, vectors, *_, rows in found if vectors == 4} == {4, 2}
+    assert {rows for _, vectors, *_, rows in found if vectors == 1} == {16, 8}
+
+
+def test_few_rows_are_not_made_square() -> None:
+    """Of sixteen registers twelve are for sums: three rows of four vectors, or six of two, of which half is three."""
+    found = [_facts(each) for each in rule_candidates([_sketch([12, 64], [64])], Processor(16, 16), 1000)]
+    assert {rows for _, vectors, *_, rows in found if vectors == 4} == {3}
+    assert {rows for _, vectors, *_, rows in found if vectors == 2} == {6, 3}
+
+
+@pytest.mark.parametrize(
+    ("spatial", "place"), [([64, 64], 3), ([4, 64, 64], 5), ([2, 4, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 64], 23)]
+)
+def test_a_producer_is_computed_inside_the_tile_or_at_the_root(spatial: list[int], place: int) -> None:
+    places = {each.decisions[-1] for each in rule_candidates([_sketch(spatial, [64])], Processor(16, 32), 64)}
+    assert places == {(-1,), (place,)}
+
+
+def test_without_tiles_a_producer_is_computed_inside_first() -> None:
+    first, second, *_ = rule_candidates([_sketch([], [4096])], Processor(16, 32), 8)
+    assert (first.decisions[-1], second.decisions[-1]) == ((1,), (-1,))
+    few = Sketch("w", "few", b"", (Tile(64, 2), UNROLL, Location(1)))
+    assert rule_candidates([few], Processor(16, 32), 1)[0].decisions[-1] == (0,)
+
+
+def test_the_nearest_limit_is_taken() -> None:
+    sketch = Sketch("w", "s", b"", (Tile(64, 4), Tile(64, 4), Tile(64, 2), Choice((0, 60, 500), (1.0, 1.0, 1.0))))
+    found = rule_candidates([sketch], Processor(16, 32), 1000)
+    assert [value for (value,) in dict.fromkeys(each.decisions[3] for each in found)] == [1, 2, 0]
