@@ -78,3 +78,45 @@ def test_they_fit_their_sketches(spatial: list[int], reduction: int, machine: Pr
         check_candidate(sketch, candidate, drawn=False)
         for axis, decision in zip(sketch.axes, candidate.decisions, strict=True):
             assert not isinstance(axis, Tile) or math.prod(decision) == axis.extent
+
+
+def _divisor(extent: int, most: int) -> int:
+    return max(d for d in range(1, most + 1) if extent % d == 0)
+
+
+@given(
+    spatial=st.lists(st.sampled_from([1, 2, 13, 15, 16, 17, 34, 48, 51, 64, 97, 197]), max_size=3),
+    columns=st.sampled_from([1, 7, 8, 24, 49, 64, 768]),
+    reduction=st.lists(st.sampled_from([1, 3, 64, 768]), min_size=1, max_size=2),
+    machine=st.sampled_from([AVX512, Processor(8, 16), Processor(4, 32)]),
+)
+def test_a_product_needs_them_if_no_register_tile_is_good(
+    spatial: list[int], columns: int, reduction: list[int], machine: Processor
+) -> None:
+    """Of its rows, at least sixteen, fewer than four may be taken at once, or of its columns not half a vector."""
+    sketch = sketch_of([*spatial, columns], reduction)
+    rows = next((extent for extent in reversed(spatial) if extent > 1), 0)
+    is_product = len(spatial) > 0 and sum(extent > 1 for extent in reduction) == 1 and rows >= 16
+    bad = is_product and (
+        _divisor(rows, machine.registers // 2 - 1) < 4 or _divisor(columns, machine.lanes) < machine.lanes // 2
+    )
+    assert needs_streams(sketch, machine) == bad
+    found = list(stream_candidates([sketch, sketch_of([*spatial, columns], reduction, "other")], machine))
+    assert [candidate.sketch for candidate in found] == ["s", "other"] * (5 if bad else 0)
+    forms = [("panel", 3, 4), ("row", 4, 1), ("panel", 4, 4), ("panel", 2, 8), ("row", 6, 1)]
+    at = max((i for i, extent in enumerate(spatial) if extent > 1), default=-1)
+    for (kept, vectors, piece), candidate in zip(forms, found[::2], strict=False):
+        *tiles, unroll, place = candidate.decisions
+        width = tiles[len(spatial)][2]
+        whole = [v for v in range(1, vectors + 1) if columns % (v * machine.lanes) == 0]
+        one = _divisor(columns, vectors * machine.lanes)
+        expected = max(whole) * machine.lanes if whole else one if one >= machine.lanes else _divisor(columns, 1024)
+        assert width == expected
+        rest = columns // width
+        assert tiles[len(spatial)] == ((1, rest, width, 1) if kept == "panel" else (rest, 1, width, 1))
+        for i, extent in enumerate(spatial):
+            streams = (1, 1, extent, 1) if kept == "panel" else (1, extent, 1, 1)
+            assert tiles[i] == (streams if i == at else (extent, 1, 1, 1))
+        for extent, tile in zip(reduction, tiles[len(spatial) + 1 :], strict=True):
+            assert tile == (extent // _divisor(extent, piece), _divisor(extent, piece))
+        assert (UNROLL.values[unroll[0]], place) == (16, (-1,))
