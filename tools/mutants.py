@@ -3,8 +3,8 @@
 `mutmut` writes the mutants and forks a process that has imported the tests for each of them.  This adds what a draw
 needs: parts of the sources with their tests, mutants drawn by a seed, survivors that are explained in
 `tests/mutants.toml`, and results that are kept in `build/mutants`, so that a run goes on where one ended.  A mutant is
-run again after its function changed, and one that survived after a test changed.  It is tried by the quickest tests
-that reach its function, half a minute long: what only a whole search notices counts as survived.
+run again after its function changed, and one that survived after a test changed.  It is tried by the tests that
+reach its function, the quickest ones, half a minute long: what only a whole search notices counts as survived.
 
 Comparisons, arithmetic, numbers, conditions, `min` and `max`, truth values, branches, cases and keyword arguments are
 changed.  Strings, arguments replaced by None, and `strict=True` are not: types, or readers of messages, tell these.
@@ -172,14 +172,18 @@ class Mutants:
         return change(name, self._paths[name])
 
     def _tests(self, name: str) -> tuple[list[str], float]:
-        """Return the tests that reach a mutant, the quickest first, up to a limit, and the seconds that they take."""
+        """Return the tests that reach a mutant, up to a limit, and the seconds that they take.
+
+        Those of the module's own file of tests come first, then the quickest.
+        """
         from mutmut.state import state
 
         durations = state().duration_by_test
         reached = state().tests_by_mangled_function_name.get(name.partition("__mutmut_")[0], ())
+        own = f"/test_{self._paths[name].stem}"
         tests: list[str] = []
         seconds = 0.0
-        for test in sorted(reached, key=lambda each: durations[each]):
+        for test in sorted(reached, key=lambda each: (own not in each, durations[each])):
             if tests and seconds + durations[test] > _MOST_S:
                 break
             tests.append(test)
