@@ -315,3 +315,191 @@ def test_a_second_sum_is_no_convolution_and_two_are_no_weighted_sum() -> None:
     module = workload(Case(height=4, width=4, channels=2, filters=3, after=("mean",)))
     assert find_weighted_sum(module) is None
     assert find_convolution(module) is not None
+
+
+def bytes_of(
+    *,
+    lead: tuple[int, ...] = (6,),
+    depth: int = 8,
+    columns: int = 5,
+    defect: str = "",
+    after: str = "",
+    convolves: bool = False,
+    point: int | None = 0,
+) -> Any:
+    """A product of bytes, or a convolution of 2 x 3 with its borders, annotated as the lowering does."""
+    import tvm
+    from tvm import te, topi
+
+    from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
+
+    product = ByteProduct()
+    if convolves:
+        product = ByteProduct(True, (1, 2), (1, 1), (1, 0, 0, 2), point)
+    text = {ANNOTATION: product.text}
+    kind = "int32" if defect != "int64" else "int64"
+    signed = "int8" if defect != "unsigned weights" else "uint8"
+    image = (2, 4, 5, depth)
+    data = te.placeholder(image if convolves else (*lead, depth), "uint8", "data")
+    around = te.placeholder((1,), "uint8", "around")
+    weight = te.placeholder((2, 3, depth, columns) if convolves else (depth, columns), signed, "weight")
+    read = data
+    if convolves:
+        border = around[0] if point is None else tvm.tirx.const(point, "uint8")
+
+        def with_border(n: Any, h: Any, w: Any, c: Any) -> Any:
+            return tvm.tirx.if_then_else(tvm.tirx.all(h >= 1, w < 5), data[n, h - 1, w, c], border)
+
+        name = "pad_temp" if defect != "borders of another name" else "other"
+        read = te.compute((2, 5, 7, depth), with_border, name=name)
+    k = te.reduce_axis((0, depth), "k")
+    i, j = te.reduce_axis((0, 2), "i"), te.reduce_axis((0, 3), "j")
+
+    def term(*at: Any) -> Any:
+        place = (at[0], at[1] + i, at[2] * 2 + j, k) if convolves else (*at[:-1], k)
+        by = weight[i, j, k, at[-1]] if convolves else weight[k, at[-1]]
+        found = read[place].astype(kind) * by.astype(kind)
+        return found * by.astype(kind) if defect == "weights read twice" else found
+
+    shape = (2, 4, 3, columns) if convolves else (*lead, columns)
+    over = [i, j, k] if convolves else [k]
+    attributes = {} if defect == "no annotation" else text
+    sums = te.compute(shape, lambda *at: te.sum(term(*at), axis=over), name="sums", attrs=attributes)
+    result, operands = sums, [data, *([around] if convolves and point is None else []), weight]
+    if defect == "two sums":
+        other = te.compute(shape, lambda *at: te.sum(term(*at) + 1, axis=over), name="more", attrs=text)
+        result = topi.add(sums, other)
+    if after:
+        result = topi.multiply(result, tvm.tirx.const(3, kind))
+        result = topi.add(result, tvm.tirx.const(1, kind))
+    function = te.create_prim_func([*operands, result]).with_attr("global_symbol", "main")
+    marks = [] if defect == "computed weights" else [len(operands) - 1]
+    return tvm.IRModule({"main": function.with_attr("layout_free_buffers", marks)})
+
+
+@pytest.mark.parametrize("after", ["", "scale"])
+@pytest.mark.parametrize("point", [0, 7, None])
+@pytest.mark.parametrize("convolves", [False, True])
+def test_bytes_are_what_their_reading_says(convolves: bool, point: int | None, after: str) -> None:
+    from kintune.compiler.programs.byte_workload import Runs, joined_bytes, require_bytes
+
+    module = bytes_of(convolves=convolves, point=point, after=after)
+    found = joined_bytes(module)
+    assert found is not None
+    changed, product, epilogue = found
+    assert (epilogue is not None) == bool(after)
+    parameters = {str(parameter.name): parameter for parameter in changed["main"].params}
+    assert product.data.same_as(parameters["data"])
+    assert product.weights.same_as(parameters["weight"])
+    assert changed["main"].params[product.position].same_as(product.weights)
+    assert len(product.nests) == 1 + convolves + bool(after)
+    assert product.name == "sums"
+    assert (product.channels, product.depth, product.filters) == (8, 8, 5)
+    assert product.is_copied == convolves
+    assert product.batches == ()
+    if convolves:
+        assert (product.taps, product.lead, product.rows) == ((2, 3), (2, 4, 3), 24)
+        assert product.image == (2, 5, 7)
+        assert product.runs == Runs(2, 24, 1, 0, 56)
+        assert product.steps == 2 * 3 * 8 // 4
+        assert (product.around is not None) == (point is None)
+        assert [str(each.name) for each in product.brought] == ["data", *(["around"] if point is None else [])]
+        assert point is None or int(product.border) == point
+    else:
+        assert (product.taps, product.lead, product.rows, product.image) == ((1, 1), (6,), 6, (1, 6, 1))
+        assert (product.steps, product.brought) == (2, [product.data])
+    assert [product.panels(columns) for columns in (1, 2, 4, 5, 8)] == [5, 3, 2, 1, 1]
+    assert require_bytes(module)[1].name == "sums"
+
+
+@pytest.mark.parametrize(
+    "defect",
+    ["int64", "unsigned weights", "no annotation", "weights read twice", "two sums", "borders of another name"],
+)
+def test_bytes_that_are_read_otherwise_are_not_claimed(defect: str) -> None:
+    from kintune.compiler.programs.byte_workload import find_bytes, joined_bytes, require_bytes
+    from kintune.errors import BuildError
+
+    module = bytes_of(defect=defect, convolves=defect.startswith("borders"))
+    assert find_bytes(module) is None or defect == "two sums"
+    assert joined_bytes(module) is None
+    with pytest.raises(BuildError, match="no products of bytes"):
+        require_bytes(module)
+
+
+def test_computed_weights_of_bytes_have_no_position() -> None:
+    from kintune.compiler.programs.byte_workload import find_bytes
+
+    found = find_bytes(bytes_of(defect="computed weights", depth=6, lead=(2, 3)))
+    assert found is not None
+    assert found.position is None
+    assert (found.channels, found.depth, found.rows, found.is_copied) == (6, 8, 6, True)
+    assert found._replace(unit=64).depth == 64
+
+
+def blockwise_of(*, zeros: str = "", defect: str = "", after: bool = False) -> Any:
+    """A product with blockwise quantised weights, annotated as the lowering does."""
+    import tvm
+    from tvm import te, topi
+
+    from kintune.models.blockwise import ANNOTATION, Blockwise
+
+    product = Blockwise(bits=8, block=4, inputs=8, zeros=zeros)
+    data, integers = te.placeholder((2, 3, 8), "float32", "data"), te.placeholder((8, 5), "uint8", "integers")
+    scales, points = te.placeholder((2, 5), "float32", "scales"), te.placeholder((2, 5), "float32", "points")
+    k = te.reduce_axis((0, 8), "k")
+
+    def term(*at: Any) -> Any:
+        zero = points[k // 4, at[-1]] if zeros else tvm.tirx.const(128.0, "float32")
+        integer = integers[k, at[-1]].astype("float32")
+        centred = integer + zero if defect == "added zeros" else integer - zero
+        scale = scales[k // 4, at[-1]]
+        weight = centred + scale if defect == "added scales" else centred * scale
+        read = data[(*at[:-1], k)]
+        if defect == "data of data":
+            read = read * data[(*at[:-1], k)]
+        return read + weight if defect == "no product" else read * weight
+
+    text = {} if defect == "no annotation" else {ANNOTATION: product.text}
+    sums = te.compute((2, 3, 5), lambda *at: te.sum(term(*at), axis=k), name="sums", attrs=text)
+    result = topi.nn.relu(topi.add(sums, tvm.tirx.const(1.0, "float32"))) if after else sums
+    if defect == "two sums":
+        result = topi.add(sums, te.compute((2, 3, 5), lambda *at: te.sum(term(*at), axis=k), name="more", attrs=text))
+    operands = [data, integers, scales, *([points] if zeros else [])]
+    function = te.create_prim_func([*operands, result]).with_attr("global_symbol", "main")
+    marks = [1] if defect == "scales are data" else list(range(1, len(operands)))
+    return tvm.IRModule({"main": function.with_attr("layout_free_buffers", marks)})
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("zeros", ["", "real"])
+def test_blockwise_products_are_what_their_reading_says(zeros: str, after: bool) -> None:
+    from kintune.compiler.programs.blockwise_workload import joined_blockwise, sums_blockwise
+
+    module = blockwise_of(zeros=zeros, after=after)
+    assert sums_blockwise(module["main"])
+    joined = joined_blockwise(module)
+    assert joined is not None
+    changed, found, epilogue = joined
+    assert (epilogue is not None, found.others) == (after, int(after))
+    parameters = {str(parameter.name): parameter for parameter in changed["main"].params}
+    assert found.data.same_as(parameters["data"])
+    assert found.integers.same_as(parameters["integers"])
+    assert found.scales.same_as(parameters["scales"])
+    assert found.zeros.same_as(parameters["points"]) if zeros else found.zeros is None
+    assert [str(each.name) for each in found.weights] == ["integers", "scales", *(["points"] if zeros else [])]
+    assert found.positions == ((1, 2, 3) if zeros else (1, 2))
+    assert (found.name, found.lead, found.rows, found.columns) == ("sums", (2, 3), 6, 5)
+    assert (found.product.bits, found.product.zeros) == (8, zeros)
+
+
+@pytest.mark.parametrize(
+    "defect",
+    ["added zeros", "added scales", "data of data", "no product", "no annotation", "two sums", "scales are data"],
+)
+def test_blockwise_products_that_are_made_otherwise_are_not_claimed(defect: str) -> None:
+    from kintune.compiler.programs.blockwise_workload import joined_blockwise, sums_blockwise
+
+    module = blockwise_of(defect=defect)
+    assert sums_blockwise(module["main"]) == (defect != "no annotation")
+    assert joined_blockwise(module) is None
