@@ -44,6 +44,7 @@ class Drawer:
     ) -> None:
         """Draws nodes of `operators`, which have a share each, by calling `draw`."""
         self.rng = rng
+        self.favoured: str = outer.favoured if outer else ""  # an element type that is drawn often
         self.opset = opset
         self._operators = operators
         self._draw = draw
@@ -138,7 +139,7 @@ class Drawer:
         """An element type: float32 most often."""
         weights = {"float32": 12, "float16": 2, "float64": 1, "int64": 2, "int32": 2, "int8": 2, "uint8": 2, "bool": 2}
         options = sorted(dtypes)
-        shares = np.array([weights.get(name, 0.5) for name in options], float)
+        shares = np.array([weights.get(name, 0.5) * (20 if name == self.favoured else 1) for name in options], float)
         return str(options[int(self.rng.choice(len(options), p=shares / shares.sum()))])
 
     def broadcastable(self, shape: tuple[int, ...]) -> tuple[int, ...]:

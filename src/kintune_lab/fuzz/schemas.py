@@ -23,6 +23,26 @@ __all__ = ["draw_graph"]
 _FIRST_OPSET, _LAST_OPSET = 7, 26
 _MEAN_NODES = 10
 
+_FAVOURED_TYPES = ("float32",) * 6 + ("float16", "float64", "int8", "uint8", "int32", "int64", "bool", "")
+_BOOST = 40.0
+_OFTEN_FUSED = (
+    *(
+        "Conv",
+        "ConvTranspose",
+        "BatchNormalization",
+        "Relu",
+        "LeakyRelu",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Clip",
+    ),
+    *("Add", "Mul", "Sub", "Div", "MaxPool", "AveragePool", "GlobalAveragePool", "Concat", "Split", "Slice", "Resize"),
+    *("Pad", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "DepthToSpace", "MatMul", "Gemm", "Softmax"),
+    *("LayerNormalization", "InstanceNormalization", "ReduceMean", "ReduceSum", "Gelu", "Erf", "Tanh", "Exp", "Where"),
+    *("Gather", "Expand", "Cast", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv"),
+    *("QLinearMatMul", "MatMulInteger", "ConvInteger", "QLinearAdd", "QLinearMul", "ArgMax", "TopK", "Attention"),
+)
 _Option = OpSchema.FormalParameterOption
 _LEFT_OUT = frozenset(
     {
@@ -151,11 +171,25 @@ def _outputs(drawer: Drawer, schema: OpSchema) -> int:
     return drawer.integer(least, max(least, most))
 
 
+def _favoured(rng: np.random.Generator, operators: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The operators with their shares in a graph: a few of them occur often, so that they meet.
+
+    Half of these are often fused or change layouts.  Groce et al., "Swarm testing", 2012: that a test has few features
+    makes it find more.
+    """
+    names = [name for name, _ in operators]
+    known = [name for name in _OFTEN_FUSED if name in names]
+    number = int(rng.integers(0, 9))
+    chosen = {*rng.choice(known, min(number, len(known)), replace=False), *rng.choice(names, number, replace=False)}
+    return [(name, share * (_BOOST if name in chosen else 1.0)) for name, share in operators]
+
+
 def draw_graph(seed: int, number: int) -> DrawnGraph:
     """Draw graph `number`; it depends on the two numbers, and on the installed onnx and onnxruntime, alone."""
     rng = np.random.default_rng((seed, number))
     opset = int(rng.integers(_FIRST_OPSET, _LAST_OPSET + 1))
-    drawer = Drawer(rng, opset, _operators_of(opset), _draw_node)
+    drawer = Drawer(rng, opset, _favoured(rng, _operators_of(opset)), _draw_node)
+    drawer.favoured = str(rng.choice(_FAVOURED_TYPES))
     drawer.grow(1 + int(rng.poisson(_MEAN_NODES - 1)))
     drawer.graph.nodes = drawer.nodes
     return drawer.graph
