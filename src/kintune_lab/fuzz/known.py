@@ -218,7 +218,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "ScatterElements": _writes_twice,
     "ScatterND": _writes_twice,
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _has_special),
-    **dict.fromkeys(("ConvTranspose", "DFT", "STFT"), _has_special),
+    **dict.fromkeys(("ConvTranspose", "DFT", "STFT", "Resize", "Upsample"), _has_special),
     "BlackmanWindow": lambda node, operands: bool(operands[0] < 3),
     "TopK": _has_nan,
     "Unique": _has_nan,
@@ -234,5 +234,5 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
 
 Not defined are numbers out of the range of an integer type, integers divided by zero, elements written twice, an order
 of NaN, and coordinates that are no numbers.  onnxruntime clamps NaN in recurrent layers; zeros between the weights of a
-transposed convolution make NaN of infinities, as fast Fourier transforms do; windows of two steps are rounding alone.
+transposed convolution make NaN of infinities, as Fourier transforms and resizing do; short windows are rounding alone.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import onnx
 
 from kintune.models.onnx_nodes import used_tensors
 from kintune_lab.fuzz.comparing import difference
-from kintune_lab.fuzz.evaluation import Evaluator
+from kintune_lab.fuzz.evaluation import Evaluator, Refused
 from kintune_lab.fuzz.graph import DrawnGraph, as_case
 from kintune_lab.fuzz.input_sets import input_sets, noisy_values
 from kintune_lab.fuzz.schemas import draw_graph
@@ -74,11 +75,9 @@ class OnnxGraphs:
         made = {name for node in part.content.nodes for name in node.output}
         found = {name: value for name, value in values.items() if name not in made}
         for node in part.content.nodes:
-            computed = self._evaluator.reference(node, found)
-            if computed is None:
-                return False
-            found |= computed
-        return not any(difference(value, found[name]) for name, value in outputs.items())
+            with contextlib.suppress(Refused):
+                found |= self._evaluator.reference(node, found) or self._evaluator.run(node, found)
+        return not any(name not in found or difference(value, found[name]) for name, value in outputs.items())
 
     def listing(self, part: Part) -> str:
         """As `Subject.listing`."""

@@ -30,3 +30,16 @@ def test_images_and_volumes_in_all_modes(compare: Any, make_case: Any) -> None:
         if mode != "cubic":
             cases.append(make_case("GridSample", volume.astype(np.float32), places.astype(np.float32), **attributes))
     compare(cases, 20, rtol=1e-3, atol=1e-4)
+
+
+def test_grids_of_images_that_are_one_pixel_wide(compare: Any, make_case: Any) -> None:
+    flat, solid = RNG.standard_normal((2, 2, 3)).astype(np.float32), RNG.standard_normal((1, 3, 4)).astype(np.float32)
+    sizes = [(flat, [2, 3, 1, 4]), (flat, [2, 3, 5, 1]), (flat, [2, 1, 1, 1]), (solid, [1, 2, 3, 1, 2])]
+    compare(
+        [
+            make_case("AffineGrid", theta, np.array(size), constant=[1], align_corners=corners)
+            for theta, size in sizes
+            for corners in (0, 1)
+        ],
+        20,
+    )

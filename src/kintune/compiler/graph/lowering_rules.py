@@ -119,11 +119,13 @@ def _power_of(x: Any) -> Any:
 def _exp_of_parts(x: Any, power: Any) -> Any:
     """e^x, where `power` is the exponent of the nearest power of two.
 
-    Half of the result is computed first, since 2^power itself may be too large for float32.
+    Half of the result is computed first, since 2^power itself may be too large for float32.  A power that is not a
+    number is none that can be made an integer: LLVM would compute nothing at all where it knows of one.
     """
     rest = x - power * _like(x, _LN2_HIGH) - power * _like(x, _LN2_LOW)
     whole = str(x.ty).replace("float", "int")
-    exponent = (tirx.Cast(whole, power) + _constant(whole, 126)) << _constant(whole, 23)
+    number = tirx.max(power, _like(power, -126.0))  # -126 for NaN, which is the first operand
+    exponent = (tirx.Cast(whole, number) + _constant(whole, 126)) << _constant(whole, 23)
     half = _let("rest", rest, lambda r: _horner(_EXP, r)) * tirx.reinterpret(str(x.ty), exponent)
     return half * _like(x, 2.0)
 

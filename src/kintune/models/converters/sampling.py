@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from tvm import relax
 
 from kintune.models.converters.node import Convert, Node
@@ -48,8 +49,24 @@ def _affine_grid(node: Node) -> relax.Expr:
         raise ValueError("its size is not that of images, or of volumes")
     corners = bool(node.attributes.get("align_corners", 0))
     spatial = tuple(int(extent) for extent in size.reshape(-1)[2:])
+    if corners and 1 in spatial:
+        return _grid_of_points(node, theta, spatial)
     grid = node.emit(relax.op.image.affine_grid(node.wide(theta), spatial, corners))
     return node.cast(node.emit(relax.op.permute_dims(grid, [0, *range(2, size.size), 1])), dtype_of(theta))
+
+
+def _grid_of_points(node: Node, theta: relax.Expr, spatial: tuple[int, ...]) -> relax.Expr:
+    """The same from a table of all points, whose outermost are corners; an axis of one point has it at 1, as in
+    onnxruntime.
+    """
+    places = [np.linspace(-1, 1, extent) if extent > 1 else np.ones(1) for extent in spatial]
+    axes = np.meshgrid(*places, indexing="ij")
+    points = np.stack([axis.reshape(-1) for axis in (*reversed(axes), np.ones(spatial))], axis=-1)
+    wide = node.wide(theta)
+    table = relax.const(points.astype(dtype_of(wide)))
+    found = node.emit(relax.op.matmul(table, node.emit(relax.op.permute_dims(wide, [0, 2, 1]))))
+    shaped = node.emit(relax.op.reshape(found, [shape_of(theta)[0], *spatial, len(spatial)]))
+    return node.cast(shaped, dtype_of(theta))
 
 
 CONVERTERS: dict[str, Convert] = {"AffineGrid": _affine_grid, "GridSample": _grid_sample}
