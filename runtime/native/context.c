@@ -410,10 +410,13 @@ kt_status kt_run(kt_context *context, const kt_buffer *inputs, int32_t input_cou
   if (status != KT_OK) return status;
   if (!begin_use(context))
     return kt_fail(KT_ERROR_BUSY, "the context is running in another thread; make a context for each");
-  status = kt_model_check(context->model);
-  if (status == KT_OK) status = run(context, inputs, outputs);
-  /* again: what was read meanwhile may be of another model */
-  if (status != KT_ERROR_FILE && kt_model_check(context->model) != KT_OK) status = KT_ERROR_FILE;
+  kt_stamp stamp;
+  status = kt_model_check(context->model, &stamp);
+  if (status == KT_OK) {
+    status = run(context, inputs, outputs);
+    kt_status again = kt_model_check_again(context->model, stamp); /* what was read may be of another model */
+    if (again != KT_OK) status = again;
+  }
   end_use(context);
   return status;
 }

@@ -87,11 +87,14 @@ struct stat;
 kt_watch *kt_watch_begin(kt_bytes mapped, int descriptor, const struct stat *seen);
 void kt_watch_end(kt_watch *watch);
 
-/* False where the file was written or cut.  `status_ns` receives the time of its last change of any kind, which differs
- * also after its name or its permissions have changed; it stays as it is where the descriptor is lost. */
-bool kt_watch_look(const kt_watch *watch, int64_t *status_ns);
-/* From now on `kt_watch_look` returns false: the content differs. */
-void kt_watch_note(kt_watch *watch);
+/* When a file was last written to, and when anything of it has last changed, such as its name; in nanoseconds. */
+typedef struct {
+  int64_t written;
+  int64_t changed;
+} kt_stamp;
+
+/* False where the file was cut, or is cut now.  `stamp` stays as it is where the descriptor is lost. */
+bool kt_watch_look(const kt_watch *watch, kt_stamp *stamp);
 
 /* ---- plan.c: the execution plan ---- */
 
@@ -318,9 +321,9 @@ struct kt_model {
   kt_file around;   /* that `file` is a part of, where it is to be unmapped as well */
   kt_bytes weights; /* those of the chosen variant */
   uint64_t weights_checksum;
-  _Atomic int64_t status_ns; /* of the file when its weights were verified; see kt_watch_look */
-  kt_bytes manifest;         /* a copy; NULL where there is none */
-  char *path;                /* for messages */
+  _Atomic int64_t written, changed; /* the stamp of the file when its weights were verified */
+  kt_bytes manifest; /* a copy; NULL where there is none */
+  char *path;        /* for messages */
   int32_t count;
   kt_loaded_plan *plans; /* of the chosen variant */
   int32_t variant_count; /* in the file */
@@ -329,8 +332,10 @@ struct kt_model {
 
 void kt_model_release(kt_model *model);
 
-/* KT_ERROR_FILE where the file was changed in place since it was opened. */
-kt_status kt_model_check(kt_model *model);
+/* Before a run: KT_ERROR_FILE where the file has other weights than when it was opened.  After it: also where it was
+ * written to since then, as the stamp tells. */
+kt_status kt_model_check(kt_model *model, kt_stamp *stamp);
+kt_status kt_model_check_again(kt_model *model, kt_stamp stamp);
 
 /* Opens a whole file that lies in `within`, which stays open for longer; `name` is for messages. */
 kt_status kt_model_open_part(const kt_file *within, kt_bytes content, const char *name, kt_model **model);

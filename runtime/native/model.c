@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define SETTLED_NS 100000000
 
 static uint32_t count_plans(const kt_file *file) {
   uint32_t count = 0;
@@ -28,9 +31,10 @@ static kt_status load_weights(kt_model *model, const kt_plan_header *header) {
   model->weights = (kt_bytes){all.data + header->weights_offset, (size_t)header->weights_bytes};
   kt_file_expect(&model->file, model->weights);
   model->weights_checksum = header->weights_checksum;
-  int64_t status_ns = 0;
-  if (model->file.watch != NULL) kt_watch_look(model->file.watch, &status_ns);
-  atomic_store(&model->status_ns, status_ns);
+  kt_stamp stamp = {0, 0};
+  if (model->file.watch != NULL) kt_watch_look(model->file.watch, &stamp);
+  atomic_store(&model->written, stamp.written);
+  atomic_store(&model->changed, stamp.changed);
   if (!are_weights_whole(model))
     return kt_fail(KT_ERROR_FORMAT, "%s: damaged: bad checksum of its weights; copy it again, or build it again",
                    model->path);
@@ -107,20 +111,49 @@ static kt_status open_plans(kt_model *model, int32_t wanted) {
   return status;
 }
 
-kt_status kt_model_check(kt_model *model) {
-  kt_watch *watch = model->file.watch;
-  if (watch == NULL) return KT_OK;
-  int64_t verified = atomic_load_explicit(&model->status_ns, memory_order_relaxed), now = verified, then = 0;
-  bool same = kt_watch_look(watch, &now);
-  if (same && now == verified) return KT_OK;
-  /* another name, other permissions; or written, and the time of that put back: the weights tell */
-  if (same && are_weights_whole(model) && kt_watch_look(watch, &then)) {
-    atomic_store(&model->status_ns, now);
-    return KT_OK;
-  }
-  kt_watch_note(watch);
+static kt_status changed_in_place(const kt_model *model) {
   return kt_fail(KT_ERROR_FILE, "%s: was changed in place while it was open; open it again, and replace such files by"
                  " renaming (mv), or open a private copy", model->path);
+}
+
+static bool is_same_stamp(kt_stamp one, kt_stamp other) {
+  return one.written == other.written && one.changed == other.changed;
+}
+
+/* Whether later changes give another stamp: clocks of file systems tick every 1 to 10 ms. */
+static bool is_settled(kt_stamp stamp) {
+  struct timespec time;
+  clock_gettime(CLOCK_REALTIME, &time);
+  int64_t age = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+  age -= stamp.written > stamp.changed ? stamp.written : stamp.changed;
+  return age < 0 || age > SETTLED_NS;
+}
+
+kt_status kt_model_check(kt_model *model, kt_stamp *stamp) {
+  kt_watch *watch = model->file.watch;
+  kt_stamp verified = {atomic_load_explicit(&model->written, memory_order_relaxed),
+                       atomic_load_explicit(&model->changed, memory_order_relaxed)};
+  *stamp = verified;
+  if (watch == NULL) return KT_OK;
+  if (!kt_watch_look(watch, stamp)) return changed_in_place(model);
+  if (is_same_stamp(*stamp, verified)) return KT_OK;
+  /* it has another name or other permissions, or was written to: perhaps the same as before */
+  kt_stamp after = *stamp;
+  if (!are_weights_whole(model) || !kt_watch_look(watch, &after) || !is_same_stamp(after, *stamp))
+    return changed_in_place(model);
+  if (is_settled(*stamp)) {
+    atomic_store(&model->written, stamp->written);
+    atomic_store(&model->changed, stamp->changed);
+  }
+  return KT_OK;
+}
+
+kt_status kt_model_check_again(kt_model *model, kt_stamp stamp) {
+  kt_watch *watch = model->file.watch;
+  kt_stamp now = stamp;
+  if (watch == NULL || (kt_watch_look(watch, &now) && is_same_stamp(now, stamp))) return KT_OK;
+  if (!kt_watch_look(watch, &now) || now.written != stamp.written) return changed_in_place(model);
+  return kt_model_check(model, &now);
 }
 
 static kt_status open_file(kt_file file, const char *path, int32_t variant, kt_model **made) {
@@ -133,7 +166,8 @@ static kt_status open_file(kt_file file, const char *path, int32_t variant, kt_m
   atomic_store(&model->references, 1);
   model->file = file;
   kt_status status = open_plans(model, variant);
-  if (status == KT_OK) status = kt_model_check(model);
+  kt_stamp stamp;
+  if (status == KT_OK) status = kt_model_check(model, &stamp);
   if (status != KT_OK) {
     kt_model_release(model);
     return status;

@@ -21,7 +21,7 @@ struct kt_watch {
   atomic_bool taken;
   _Atomic uintptr_t start; /* of the mapped pages */
   _Atomic uintptr_t end;   /* 0 while there are none */
-  atomic_bool changed;     /* a page was lost, or other content was found */
+  atomic_bool lost;        /* a page was cut away, and zeros are in its place */
   int descriptor;
   struct stat seen;
   struct kt_watch *next;
@@ -43,7 +43,7 @@ static bool replace_pages(uintptr_t address) {
     void *put = mmap((void *)from, end - from, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     if (put == MAP_FAILED) return false;
-    atomic_store(&each->changed, true);
+    atomic_store(&each->lost, true);
     return true;
   }
   return false;
@@ -127,7 +127,7 @@ kt_watch *kt_watch_begin(kt_bytes mapped, int descriptor, const struct stat *see
   uintptr_t start = (uintptr_t)mapped.data;
   made->descriptor = descriptor;
   made->seen = *seen;
-  atomic_store(&made->changed, false);
+  atomic_store(&made->lost, false);
   atomic_store(&made->start, start);
   atomic_store(&made->end, start + (mapped.nbytes + page - 1) / page * page);
   return made;
@@ -144,17 +144,13 @@ void kt_watch_end(kt_watch *watch) {
   atomic_store(&watch->taken, false);
 }
 
-static bool is_same_time(const struct timespec *one, const struct timespec *other) {
-  return one->tv_sec == other->tv_sec && one->tv_nsec == other->tv_nsec;
-}
+static int64_t nanoseconds(const struct timespec *time) { return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec; }
 
-bool kt_watch_look(const kt_watch *watch, int64_t *status_ns) {
+bool kt_watch_look(const kt_watch *watch, kt_stamp *stamp) {
   struct stat now;
-  if (atomic_load(&watch->changed)) return false;
+  if (atomic_load(&watch->lost)) return false;
   /* a program may have closed the descriptor, and reused its number: then nothing can be said */
   if (fstat(watch->descriptor, &now) != 0 || !is_same_file(&now, &watch->seen)) return true;
-  *status_ns = (int64_t)now.st_ctim.tv_sec * 1000000000 + now.st_ctim.tv_nsec;
-  return now.st_size == watch->seen.st_size && is_same_time(&now.st_mtim, &watch->seen.st_mtim);
+  *stamp = (kt_stamp){nanoseconds(&now.st_mtim), nanoseconds(&now.st_ctim)};
+  return now.st_size == watch->seen.st_size;
 }
-
-void kt_watch_note(kt_watch *watch) { atomic_store(&watch->changed, true); }

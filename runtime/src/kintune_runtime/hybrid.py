@@ -79,6 +79,7 @@ class HybridExecutable(BaseExecutable):
         self._folder: SessionFolder | None = None
         self._descriptor = _opened(path, self._name)
         self._stamp = _stamp_of(self._descriptor)
+        self._checksums: dict[str, int] = {}  # of members that were read
         self._finalizer = weakref.finalize(self, _remove, None, self._descriptor, os.getpid())
         watch_forks(self)
         self._manifest = self._read_manifest()
@@ -346,22 +347,20 @@ class HybridExecutable(BaseExecutable):
     def _read(self, member: str) -> bytes:
         """The content of a member, whose checksum is verified."""
         try:
-            self._check_unchanged()
             with open(f"/proc/self/fd/{self._descriptor}", "rb") as file, zipfile.ZipFile(file) as archive:
-                content = archive.read(member)
-            self._check_unchanged()
+                content, checksum = archive.read(member), archive.getinfo(member).CRC
+            if self._checksums.setdefault(member, checksum) != checksum:
+                raise ValueError(f"another {member}")
             return content
         except OSError as error:
             raise InputError(f"{self._name}: cannot be read: {error.strerror or error}") from error
         except (zipfile.BadZipFile, KeyError, EOFError, ValueError, RuntimeError, zlib.error) as error:
+            if _stamp_of(self._descriptor) != self._stamp:
+                raise InputError(
+                    f"{self._name}: was changed in place while it was open; open it again, and replace such files by"
+                    " renaming (mv), or open a private copy"
+                ) from error
             raise _damaged(self._name, str(error).strip("'\"") or type(error).__name__) from error
-
-    def _check_unchanged(self) -> None:
-        if _stamp_of(self._descriptor) != self._stamp:
-            raise InputError(
-                f"{self._name}: was changed in place while it was open; open it again, and replace such files by"
-                " renaming (mv), or open a private copy"
-            )
 
 
 class HybridContext(NotCopied):
