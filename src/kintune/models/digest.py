@@ -21,7 +21,7 @@ from kintune.files import sha256_of
 from kintune.models.graph_file import GraphFile, external_weights
 from kintune.models.onnx_nodes import nodes
 
-__all__ = ["exported_digest", "external_digest", "onnx_digest"]
+__all__ = ["exported_digest", "external_digest", "may_name_files", "onnx_digest"]
 
 _ONNX_FORM = b"kintune onnx 1"
 _EXPORTED_FORM = b"kintune exported 1"
@@ -42,6 +42,19 @@ def onnx_digest(file: GraphFile, shapes: Mapping[str, tuple[int, ...]]) -> str:
     return digest_of(*parts)
 
 
+def may_name_files(path: Path) -> bool:
+    """Whether an ONNX file may keep weights in other files: its bytes are searched, and nothing in it is interpreted.
+
+    Raises:
+        ModelError: the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(_LOCATION) >= 0
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+
+
 def external_digest(path: Path, *, own: bool = False) -> str:
     """Digest of the weights that an ONNX file keeps in other files; empty where it keeps none there.
 
@@ -50,12 +63,8 @@ def external_digest(path: Path, *, own: bool = False) -> str:
     Raises:
         ModelError: the file, or one that it names, cannot be read.
     """
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content.find(_LOCATION) < 0:
-                return ""
-    except (OSError, ValueError) as error:  # an empty file cannot be mapped
-        raise ModelError(f"{path}: cannot be read: {error}") from error
+    if not may_name_files(path):
+        return ""
     parts: list[bytes] = []
     for name, values in external_weights(path, own=own):
         parts += [name.encode(), hashlib.sha256(_elements(values)).digest()]

@@ -32,12 +32,13 @@ def checked_apart(request: TuneRequest, *, exported: bool = False) -> TuneReques
         InputError: something is wrong.
         EngineError: the process has died.
     """
+    from kintune.models.digest import may_name_files
     from kintune.models.external import ExternalData
     from kintune.models.ref import ONNX
 
     model = request.model
     beside = request.beside
-    if model.kind == ONNX and model.own and beside is None:
+    if model.kind == ONNX and model.own and beside is None and may_name_files(Path(model.source)):
         with interview(_MODULE, confinement=Confinement(read=(model.source,))) as process:
             named = msgspec.msgpack.decode(process.ask(_FILES, payload=model.source.encode()), type=list[str])
         data = ExternalData(Path(model.source), own=True)
