@@ -248,6 +248,9 @@ typedef struct {
 kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *path, kt_library *library);
 void kt_library_unload(kt_library *library);
 
+/* Exported for the Python package: the descriptor of a new file in memory, which can be sealed; or -errno. */
+KT_API int kt_memory_file(void);
+
 /* The message of the last kernel that failed in this thread; "" if there is none. */
 const char *kt_kernel_message(void);
 void kt_kernel_forget(void);

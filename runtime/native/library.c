@@ -14,7 +14,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CLOSE_ON_EXEC 1u /* MFD_CLOEXEC; the C library has a function and a name for it from 2.27 on */
+#define CLOSE_ON_EXEC 1u /* MFD_CLOEXEC; the C library has a function and names for these from 2.27 on */
+#define MAY_BE_SEALED 2u /* MFD_ALLOW_SEALING */
 
 static _Thread_local char message[256];
 
@@ -115,6 +116,11 @@ static int lack_of_descriptors(int descriptor) {
   if (another < 0) return errno;
   close(another);
   return 0;
+}
+
+int kt_memory_file(void) {
+  int descriptor = (int)syscall(SYS_memfd_create, "kintune-model", CLOSE_ON_EXEC | MAY_BE_SEALED);
+  return descriptor < 0 ? -errno : descriptor;
 }
 
 /* Writes the contents to a file without a name; returns its descriptor, or -1. */

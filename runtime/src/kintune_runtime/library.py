@@ -111,6 +111,7 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "kt_denormals_watch": (ctypes.c_uint64, ()),
     "kt_denormals_met": (ctypes.c_int, ()),
     "kt_skip_destructors": (ctypes.c_int, ()),
+    "kt_memory_file": (ctypes.c_int, ()),
 }
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import IO, Any, NamedTuple, TypeAlias
 
 from .errors import InputError, RunError
+from .library import library
 from .signature import Key, public_key, verify
 
 __all__ = ["IN_MEMORY", "Located", "Source", "file_in_memory", "located"]
@@ -67,7 +68,9 @@ def located(source: Source, private: bool = False, trusted: Key | None = None) -
 
 def file_in_memory(write: Callable[[IO[bytes]], None]) -> int:
     """Returns the descriptor of a file without a name, in memory, which has what `write` writes and never changes."""
-    descriptor = os.memfd_create("kintune-model", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    descriptor: int = library().kt_memory_file()  # builds of Python for an old glibc lack os.memfd_create
+    if descriptor < 0:
+        raise OSError(-descriptor, os.strerror(-descriptor))
     try:
         with os.fdopen(descriptor, "w+b", closefd=False) as file:
             write(file)
