@@ -53,3 +53,24 @@ def test_negative_indices_of_a_narrow_type_count_from_the_end(size: int) -> None
     np.add.at(expected, np.clip(np.where(values < 0, values + size, values), 0, size - 1), 1)
     found = guarded(count, size, "int8", len(values))(np.zeros(size, np.float32), values.astype(np.int8))
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("operator", "dtype"),
+    [
+        *(("take", dtype) for dtype in ("int16", "uint16", "int32", "uint32", "int64", "uint64")),
+        *((operator, "int64") for operator in ("gather_elements", "gather_nd")),
+    ],
+)
+def test_extremes_of_a_wide_type(operator: str, dtype: str) -> None:
+    limits, size = np.iinfo(dtype), 7
+    values = [limits.min, limits.min + 1, 0, 1, size - 1, size, limits.max // 2, limits.max - 1, limits.max]
+
+    def make(op: Any, data: Any, index: Any) -> Any:
+        if operator == "gather_nd":
+            return op.gather_nd(data, op.reshape(index, [len(values), 1]))
+        return op.take(data, index, 0) if operator == "take" else op.gather_elements(data, index, 0)
+
+    x = np.arange(size, dtype=np.float32)
+    found = guarded(make, size, dtype, len(values))(x, np.array(values, dtype))
+    np.testing.assert_array_equal(found, x[[min(max(value, 0), size - 1) for value in values]])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.extreme_runs import KNOWN_DIFFERENCES
 from tests.support.models_page import LIST, PAGE, contradictions, read_list, refused_list, table_of, written_table
 from tests.support.onnx_suite import (
     REFUSED,
@@ -37,14 +38,14 @@ def suite() -> Iterator[Suite]:
 
 @pytest.fixture(scope="module")
 def some(suite: Suite) -> Verdicts:
-    """Verdicts on some cases."""
-    return run_suite(suite, names={*representatives(suite.operators, 48), *read_list(LIST.read_text())})
+    """Verdicts on some cases, which run on extreme inputs, too."""
+    return run_suite(suite, extremes=True, names={*representatives(suite.operators, 48), *read_list(LIST.read_text())})
 
 
 @pytest.fixture(scope="module")
 def verdicts(suite: Suite) -> Verdicts:
-    """Verdicts on all."""
-    return run_suite(suite)
+    """Verdicts on all, which run on extreme inputs, too."""
+    return run_suite(suite, extremes=True)
 
 
 def faults(verdicts: Verdicts) -> dict[str, str]:
@@ -62,6 +63,10 @@ def check_list(verdicts: Verdicts) -> None:
     assert {name: why for name, why in refused.items() if name not in listed} == {}, "refused, and not listed"
     assert sorted(listed.keys() - refused.keys()) == [], f"listed, and no longer refused: {UPDATE}"
     assert listed == refused, f"the reasons changed: {UPDATE}"
+
+
+def test_known_differences_are_of_cases_that_exist(suite: Suite) -> None:
+    assert set(KNOWN_DIFFERENCES) <= suite.operators.keys()
 
 
 def unlike(found: Verdicts, wanted: str) -> Verdicts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -88,8 +88,17 @@ def workload(case: Case) -> tvm.IRModule:
     return tvm.IRModule({"main": function})
 
 
-def run(module: tvm.IRModule, target: tvm.target.Target, *, written: bool = False) -> np.ndarray[Any, Any]:
-    """What a module computes of random operands: as it was `written`, or under the compiler's default schedule."""
+def run(
+    module: tvm.IRModule,
+    target: tvm.target.Target,
+    *,
+    written: bool = False,
+    extremes: Mapping[tuple[int, ...], float] = {},
+) -> np.ndarray[Any, Any]:
+    """What a module computes of random operands: as it was `written`, or under the compiler's default schedule.
+
+    The data, which are the first operand, have `extremes` in some places.
+    """
     import tvm
 
     from kintune.compiler.space.generator import default_schedule
@@ -98,7 +107,10 @@ def run(module: tvm.IRModule, target: tvm.target.Target, *, written: bool = Fals
     arrays = []
     for parameter in module["main"].params:
         shape = tuple(int(extent) for extent in parameter.shape)
-        arrays.append(tvm.runtime.tensor(random.standard_normal(shape).astype(str(parameter.dtype))))
+        drawn = random.standard_normal(shape).astype(str(parameter.dtype))
+        for place, value in extremes.items() if not arrays else ():
+            drawn[place] = value
+        arrays.append(tvm.runtime.tensor(drawn))
     tvm.compile(module if written else default_schedule(module, target), target)["main"](*arrays)
     return np.asarray(arrays[-1].numpy())
 

@@ -73,6 +73,23 @@ def test_numpy_folds_to_the_bits_that_the_compiler_folds_to(case: Any) -> None:
     assert ours.tobytes() == compilers.tobytes()
 
 
+FAR = np.array([np.nan, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-38, -0.0, 0.0, 1.0, 7.0], np.float32)
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "to double", "to half"])
+def test_extremes_are_folded_as_they_are_computed(name: str) -> None:
+    def case(builder: Any, r: Any) -> Any:
+        left, right = r.const(FAR[:, None]), r.const(FAR[None, :])
+        if name.startswith("to"):
+            return r.op.astype(left, {"to double": "float64", "to half": "float16"}[name])
+        return getattr(r.op, name)(left, right)
+
+    folded = _fold(case)
+    if not isinstance(folded, np.ndarray):
+        return  # left to the compiler
+    np.testing.assert_array_equal(folded, _compiled(case))  # NaN is equal to NaN, whatever its sign
+
+
 def test_a_number_stays_one() -> None:
     folded = _fold(lambda b, r: r.op.astype(r.const(np.asarray(3, "int64")), "float32"))
     assert (folded.shape, folded.dtype, folded.item()) == ((), np.float32, 3.0)

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -244,3 +245,32 @@ def test_vectors_have_lanes_that_the_compiler_knows() -> None:
     structural_walk(written["main"].body, [(tirx.For, note)])
     assert {16, 32} <= lanes
     assert all(each & (each - 1) == 0 for each in lanes)
+
+
+@compiled_examples(16, deadline=None)
+@given(
+    st.builds(Case, height=st.integers(3, 14), width=st.integers(3, 14), after=st.sampled_from(((), ("bias",)))),
+    st.sampled_from(VARIANTS),
+    st.sampled_from((float("nan"), float("inf"), float("-inf"), 1e20)),
+    st.integers(0, 13),
+    st.integers(0, 13),
+)
+def test_an_extreme_value_spreads_over_the_tiles_that_read_it_alone(
+    here: Any, case: Case, variant: str, value: float, row: int, column: int
+) -> None:
+    """A tile of m x m results reads (m + 2) x (m + 2) values; where the direct result is no number, it has none."""
+    row, column, size = row % case.height, column % case.width, int(variant[0])
+    blocked = programs()[1]
+    module = workload(case)
+    decisions = tuple((0,) for _ in blocked.axes(module, variant) or ())
+    place = {(0, row, column, 3): value}
+    expected = run(module, here, extremes=place)
+    found = run(blocked.write(module, variant, decisions), here, written=True, extremes=place)
+    reads = np.zeros(found.shape, bool)
+    for top in range(0, found.shape[1], size):
+        for left in range(0, found.shape[2], size):
+            if top - 1 <= row <= top + size and left - 1 <= column <= left + size:
+                reads[:, top : top + size, left : left + size] = True
+    scale = np.abs(expected[~reads]).max(initial=16.0)  # of sums of 144 products
+    assert (np.abs(found - expected)[~reads] <= ERRORS[variant[0]] * scale).all()
+    assert not np.isfinite(found[~np.isfinite(expected)]).any()

@@ -82,7 +82,8 @@ def _cast(call: relax.Call, tensors: Sequence[NDArray[Any]]) -> NDArray[Any] | N
     wanted = str(call.ty.dtype)
     if wanted not in _MOVABLE or not np.can_cast(tensors[0].dtype, wanted, "same_kind"):
         return None
-    return tensors[0].astype(wanted)
+    with np.errstate(all="ignore"):
+        return tensors[0].astype(wanted)
 
 
 def _arithmetic(function: np.ufunc) -> _Fold:
