@@ -58,6 +58,17 @@ def test_a_program_in_c_notices_what_happens_to_its_files(tmp_path: Path) -> Non
     assert in_c(program, "default").returncode == -signal.SIGBUS  # a fault elsewhere ends it, as before
 
 
+def test_a_program_in_cpp_opens_files_and_memory(tmp_path: Path) -> None:
+    program, library = tmp_path / "opened", Path(kintune_runtime.__file__).parent
+    source = Path(__file__).with_name("opened.cpp")
+    command = ["c++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-I", INCLUDE, source, "-o", program]
+    subprocess.run([*map(str, command), f"-L{library}", "-lkintune", f"-Wl,-rpath,{library}"], check=True)
+    command = [program, write_model(tmp_path / "model.kt")]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[:3] == ["21"] * 3
+    assert done.stdout.splitlines()[3] in ("9", "4")  # not signed, or there is no libcrypto
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_the_sanitizers_find_nothing(tmp_path: Path, sanitizer: str) -> None:
