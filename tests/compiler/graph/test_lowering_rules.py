@@ -81,6 +81,22 @@ def test_functions_of_what_the_compiler_knows_to_be_no_number_are_none(name: str
     assert np.isnan(_computed(name, x, 16, plus=math.nan)).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "reference", "dtype"),
+    [
+        ("sinh", np.sinh, "float32"),
+        ("cosh", np.cosh, "float32"),
+        ("cosh", np.cosh, "float64"),
+        ("erf", _ERF, "float64"),
+    ],
+)
+def test_vectors_are_taken_apart_for_functions_of_the_c_library(name: str, reference: Any, dtype: str) -> None:
+    x = np.linspace(-3, 3, 64).astype(dtype)
+    assert np.allclose(
+        _computed(name, x, 8), reference(x.astype(np.float64)), rtol=1e-6 if dtype == "float32" else 1e-14
+    )
+
+
 @pytest.mark.parametrize("name", ["exp", "erf", "tanh", "sigmoid"])
 def test_other_types_are_left_to_the_compiler(name: str) -> None:
     x = np.linspace(-4, 4, 64, dtype=np.float64)

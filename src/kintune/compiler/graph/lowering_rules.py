@@ -71,8 +71,11 @@ _TANH_LIMIT = 0.625
 
 @cache
 def use_vector_functions() -> None:
-    """Register, in this process, rules that lower elementary functions of float32 to vector arithmetic."""
-    for name, function in _FUNCTIONS.items():
+    """Register, in this process, rules that lower elementary functions of float32 to vector arithmetic.
+
+    Functions for which the C library is called are computed element by element where the compiler has made vectors.
+    """
+    for name, function in {**dict.fromkeys(_OF_SINGLE_ELEMENTS), **_FUNCTIONS}.items():
         tvm.ir.Op.get(name).set_attr(_VECTORISES, value=True, plevel=_LEVEL)
         tirx.register_intrin_lowering(name, target="llvm", f=_rule(name, function), level=_LEVEL)
 
@@ -92,18 +95,31 @@ def vectorise_nan_tests(target: tvm.target.Target) -> None:
         test.reset_attr(_VECTORISES)
 
 
-def _rule(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A rule that lowers calls on float32, and vectors of it, by `function`, and others by TVM's own rule."""
+def _rule(name: str, function: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """A rule that lowers calls on float32, and vectors of it, by `function`, and others by TVM's own rule.
+
+    Vectors of other types are taken apart if that rule does not change calls on them.
+    """
     usual = next(filter(None, map(tvm.ir.Op.get(name).get_attr, _LOWER)))
 
     def lower(call: Any) -> Any:
         (x,) = call.args
-        scalar, _, _ = str(call.ty).partition("x")
-        if scalar != _TYPE:
-            return usual(call)
-        return _let("x", x, function)
+        scalar, _, lanes = str(call.ty).partition("x")
+        if function is not None and scalar == _TYPE:
+            return _let("x", x, function)
+        found = usual(call)
+        if not lanes or not found.same_as(call):
+            return found
+        places = list(range(int(lanes)))
+        return _let("lanes", x, lambda vector: tirx.Shuffle([_at_lane(name, vector, at) for at in places], places))
 
     return lower
+
+
+def _at_lane(name: str, vector: Any, lane: int) -> Any:
+    """The function of one element of a vector."""
+    element = tirx.Shuffle([vector], [lane])
+    return tirx.call_intrin(str(element.ty), name, element)
 
 
 def _exp(x: Any) -> Any:
@@ -151,6 +167,9 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "tirx.tanh": _tanh,
 }
 """The functions that are replaced; TVM's own rule lowers a sigmoid to an exponential."""
+
+_OF_SINGLE_ELEMENTS = ("tirx.sinh", "tirx.cosh")
+"""Functions that TVM makes vectors of, and for which it has no rule but calls of the C library."""
 
 
 def _clipped(x: Any, low: float, high: float) -> Any:
