@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.outcome import Outcome, Status
@@ -122,3 +127,26 @@ def test_attacks_stay_inside_and_are_named(device: _Device, targets: Targets, ho
         case End.KILLED:
             assert "killed by SIGSYS: it made a system call" in said
     assert device.outcome(honest).ok
+
+
+@pytest.mark.parametrize("hidden", ["", "namespaces"])
+def test_a_model_with_weights_beside_it_is_compiled_in_isolation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hidden: str
+) -> None:
+    import kintune as kt
+
+    monkeypatch.setenv(HIDE_VARIABLE, hidden)
+    weight = numpy_helper.from_array(np.eye(32, dtype=np.float32) * 2, "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", 1, [4, 32])], [helper.make_tensor_value_info("y", 1, [4, 32])], [weight],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    output, records = tmp_path / "net.kt", tmp_path / "records"
+    command = [sys.executable, "-m", "kintune", "compile", tmp_path / "net.onnx", "--isolate", "--threads", "1"]
+    subprocess.run([*command, "--records", records, "--output", output, "--log", tmp_path / "log"], check=True)
+    x = np.ones((4, 32), np.float32)
+    np.testing.assert_allclose(kt.open(output).run({"x": x})["y"], 2 * x)
+    assert output.stat().st_uid == os.geteuid()
+    assert not (tmp_path / ".net.kt.isolated").exists()

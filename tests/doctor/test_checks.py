@@ -9,12 +9,20 @@ import pytest
 from kintune.core.device import DeviceDescription, Machine, NarrowSpeed, Peak
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.doctor import checks as module
-from kintune.doctor.checks import check_gpus, check_narrow, check_peak, check_records, check_temporary_folder
+from kintune.doctor.checks import (
+    check_gpus,
+    check_isolation,
+    check_narrow,
+    check_peak,
+    check_records,
+    check_temporary_folder,
+)
 from kintune.errors import EngineError, OrderError
 from kintune.hardware.check import Verdict
 from kintune.hardware.gpus import Gpu
 from kintune.records import Store
 from kintune.tuning.narrow import faster_precisions
+from kintune.wire.confinement import Layer
 from tests.support.fake_interview import FakeInterview
 
 H100 = Gpu(0, "NVIDIA H100", "sm_90", 81559, "580.1")
@@ -28,6 +36,17 @@ def test_a_machine_without_gpus_lacks_nothing() -> None:
     (check,) = check_gpus(lambda: (), no_compiler)
     assert (check.verdict, check.finding) == (Verdict.GOOD, "none")
     assert [each.name for each in check_gpus(lambda: (), lambda: "/opt/nvcc")] == ["GPUs", "CUDA compiler"]
+
+
+def test_layers_of_isolation_are_told_with_what_turns_them_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = (
+        Layer("namespaces", "no network", True, "by bwrap"),
+        Layer("Landlock", "files", False, "old", "a new kernel"),
+    )
+    monkeypatch.setattr(module, "layers", lambda: found)
+    on, off = check_isolation()
+    assert (on.verdict, on.name, on.finding) == (Verdict.GOOD, "isolation: namespaces", "by bwrap (no network)")
+    assert (off.verdict, off.finding, off.remedy) == (Verdict.NOTE, "old", "a new kernel")
 
 
 def test_gpus_are_told_with_what_names_them() -> None:

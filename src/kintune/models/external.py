@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ExternalData"]
 
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+
 
 class ExternalData:
     """Reads the tensors that the model at `model` keeps in other files; each file is mapped once, read only.
@@ -171,11 +173,14 @@ def _blob(repository: Path, parts: tuple[str, ...]) -> str | None:
 
 
 def _open_folder(directory: Path, parts: tuple[str, ...]) -> int:
-    """Open a folder below `directory` without following any symbolic link on the way; return its descriptor."""
-    at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Open a folder below `directory` without following any symbolic link on the way; return its descriptor.
+
+    It can be looked into by name, and not listed, which an isolated process may not.
+    """
+    at = os.open(directory, _FOLDER)
     for folder in parts:
         try:
-            below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            below = os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
         finally:
             os.close(at)
         at = below

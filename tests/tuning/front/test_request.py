@@ -16,6 +16,8 @@ from kintune.core.model import Constant, ModelRef
 from kintune.errors import InputError
 from kintune.testing.small_onnx import write_small_onnx
 from kintune.tuning.front.request import TuneRequest, check_until, request_of, run_key
+from kintune.wire import confinement
+from kintune.wire.confinement import Layer
 
 REQUEST = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="resnet18.kt")
 
@@ -260,3 +262,36 @@ def test_weights_of_fewer_bits_have_an_error_budget(tmp_path: Path) -> None:
     assert (options.weights, options.error_budget, options.precisions) == (4, 0.1, frozenset())
     with pytest.raises(InputError, match="only ONNX models are quantised"):
         request_of(ModelRef("exported", "net.pt2", "net"), config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"device": "cuda"}, "isolate is for CPUs"),
+        ({"metric": "score.py:score", "max_drop": 0.1}, "isolate and metric do not go together"),
+        ({}, "isolate is for models in files; zoo:resnet18 is Kintune's own"),
+    ],
+)
+def test_what_cannot_be_isolated_is_refused(changes: dict[str, Any], line: str, tmp_path: Path) -> None:
+    kind = "zoo" if not changes else "onnx"
+    model = ModelRef(kind, "resnet18", "resnet18")
+    (tmp_path / "score.py").write_text("")
+    if "metric" in changes:
+        changes = {**changes, "metric": f"{tmp_path}/score.py:score", "precision": "bf16"}
+    with pytest.raises(InputError, match=line):
+        request_of(model, TuneConfig(isolate=True, output=str(tmp_path / "out.kt"), **changes))
+
+
+def test_isolation_that_is_missing_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(
+        confinement,
+        "layers",
+        lambda: (
+            Layer("namespaces", "", False, ""),
+            Layer("Landlock", "", True, ""),
+            Layer("system calls", "", False, "none here", "get them"),
+        ),
+    )
+    model = write_small_onnx(tmp_path / "net.onnx")
+    with pytest.raises(InputError, match="cannot be isolated here: system calls: none here, get them"):
+        request_of(ModelRef("onnx", str(model), "net"), TuneConfig(isolate=True, output=str(tmp_path / "out.kt")))

@@ -97,9 +97,14 @@ def tune_all(
         with holding(placement.cores, [gpu.index for gpu in placement.gpus], waiting):
             owner = "crowded" if POLICIES[scheduling.policy].overbooks else ""
             runs = [TuningRun(request, store, placement.site(), owner) for request in requests]
-            _check_distinct(runs)
-            _score_originals(runs, show)
-            return _Driver(runs, store, placement, scheduling, show, on_failure or _ignore).run()
+            try:
+                _check_distinct(runs)
+                _score_originals(runs, show)
+                return _Driver(runs, store, placement, scheduling, show, on_failure or _ignore).run()
+            finally:
+                for tuning_run in runs:
+                    if tuning_run.request.isolate:  # its folder is there from its beginning
+                        tuning_run.discard()
 
 
 class _Driver:
