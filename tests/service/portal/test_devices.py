@@ -29,4 +29,4 @@ def test_layers_of_isolation_are_shown_with_what_turns_them_on(monkeypatch: pyte
     shown = devices._isolation(isolates=isolates)
     assert "old; a new kernel" in shown
     assert ("the service does without it" in shown) is not isolates
-    assert (">on<" in shown) is isolates
+    assert ("chip-ready" in shown) is isolates
