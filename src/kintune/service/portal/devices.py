@@ -129,7 +129,7 @@ def _isolation(*, isolates: bool) -> str:
         is_on = isolates and layer.is_on
         why = "" if is_on else f"{layer.finding}; {layer.remedy}" if not layer.is_on else "the service does without it"
         rows.append(
-            [text(layer.name), chip("ready", "on") if is_on else chip("lost", "off"), text(layer.does), text(why)]
+            [text(layer.name), chip("on", "ready") if is_on else chip("off", "lost"), text(layer.does), text(why)]
         )
     said = tag(
         "p", "Processes that read, compile and run models see the files of their job alone.", class_="faint small"
