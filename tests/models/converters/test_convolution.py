@@ -50,6 +50,8 @@ def test_transposed_convolutions(compare: Any, make_case: Any, constant: list[in
             make_case(conv, x, w, strides=[3, 3], output_shape=[14, 17], constant=constant[:1]),
             make_case(conv, x, w, draw(3), strides=[2, 2], auto_pad="SAME_UPPER", constant=constant),
             make_case(conv, x, w, strides=[2, 2], auto_pad="SAME_LOWER", constant=constant[:1]),
+            make_case(conv, x, w, draw(3), strides=[4, 5], auto_pad="SAME_UPPER", constant=constant),
+            make_case(conv, x, draw(4, 3, 1, 1), strides=[2, 1], auto_pad="SAME_LOWER", constant=constant[:1]),
             make_case(conv, x, w, strides=[2, 1], dilations=[2, 3], auto_pad="VALID", constant=constant[:1]),
             make_case(conv, x, draw(4, 3, 2, 2), draw(6), group=2, strides=[2, 2], constant=constant),
             make_case(conv, x, draw(4, 3, 1, 1), strides=[2, 2], output_padding=[1, 0], constant=constant[:1]),

@@ -105,7 +105,8 @@ def _extent(
 ) -> tuple[list[int], list[int]]:
     """For each axis, how many elements of the result without padding are removed in front, and the output's extent.
 
-    Where the output reaches beyond the result without padding, it is 0 (before the bias).
+    Where an output of a given shape reaches beyond the result without padding, it is 0 (before the bias).  SAME adds
+    nothing where strides exceed the kernel, as in onnxruntime.
     """
     rank = len(sizes)
     pads = node.integers("pads", (0,) * (2 * rank))
@@ -115,7 +116,7 @@ def _extent(
     before, outputs = [], []
     for axis, (size, stride, length) in enumerate(zip(sizes, strides, whole, strict=True)):
         if wanted or automatic.startswith("SAME"):
-            output = wanted[axis] if wanted else size * stride
+            output = wanted[axis] if wanted else min(size * stride, length + extra[axis])
             total = max(length + extra[axis] - output, 0)
             front = total // 2 if automatic == "SAME_UPPER" else total - total // 2
         elif automatic == "VALID":
