@@ -116,7 +116,7 @@ def in_process(names: list[str], folder: str, options: list[str]) -> dict[str, A
     command = [sys.executable, "-W", "ignore", "-m", MODULE, "--work", folder, *options]
     done = subprocess.run(command, input="\n".join(names), capture_output=True, text=True, check=False)
     for line in done.stderr.splitlines():
-        if line.split(":")[0] in names:
+        if any(line.startswith(f"{name}: ") for name in names):
             print(f"  {line}", flush=True)
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:

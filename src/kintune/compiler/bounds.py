@@ -386,8 +386,9 @@ class _Prover:
                 strictly = _Linear({}, -_ONE)
                 if isinstance(condition, tirx.EQ if holds else tirx.NE):
                     return [up, down]
-                if isinstance(condition, tirx.EQ | tirx.NE):
-                    return []
+                if isinstance(condition, tirx.EQ | tirx.NE):  # where it is at an end of what is possible
+                    ends = [each for each in (up, down) if self._least(each) == 0]
+                    return [each.plus(strictly) for each in ends]
                 if isinstance(condition, tirx.LT if holds else tirx.GE):
                     return [up.plus(strictly)]
                 if isinstance(condition, tirx.LE if holds else tirx.GT):
@@ -520,21 +521,13 @@ class _Prover:
         """Whether an index lies between two numbers where the condition of a choice in it holds, or does not."""
         condition, first, second = _choice(choice) or (None, None, None)
         value = first if holds else second
-        kinds = [((tirx.Select, tvm.ir.Call), lambda found: value if found.same_as(choice) else found)]
+        kinds = [((tirx.Select, tvm.ir.Call, tirx.Cast), lambda found: value if found.same_as(choice) else found)]
         with self._given(condition, holds=holds):
             return self._between(tvm_ffi.structural_map(index, kinds), low, high, choices)
 
     def _nonnegative(self, linear: _Linear, steps: int = _STEPS) -> bool:
         """Whether a sum is never negative; up to `steps` of what holds here are subtracted from it."""
-        least = linear.constant
-        for term, factor in linear.terms.items():
-            low, high = self._box(self._expression(term))
-            end = low if factor > 0 else high
-            if not math.isfinite(end):
-                least = -math.inf  # type: ignore[assignment]
-                break
-            least += factor * int(end)
-        if least >= 0:
+        if self._least(linear) >= 0:
             return True
         if not steps:
             return False
@@ -545,6 +538,17 @@ class _Prover:
                 if times > 0 and self._nonnegative(linear.plus(fact, -times), steps - 1):
                     return True
         return False
+
+    def _least(self, linear: _Linear) -> Fraction | float:
+        """A number than which a sum is not less, by the intervals of its terms."""
+        least = linear.constant
+        for term, factor in linear.terms.items():
+            low, high = self._box(self._expression(term))
+            end = low if factor > 0 else high
+            if not math.isfinite(end):
+                return -math.inf
+            least += factor * int(end)
+        return least
 
     def _facts_about(self, term: Any) -> list[_Linear]:
         """Sums that are never negative, by the definition of a term."""
@@ -650,8 +654,9 @@ class _Prover:
                 return variable
         variable = tirx.Var("element", str(value.ty))
         low, high = values or _LIMITS[str(value.ty)]
-        if abs(low) < 1 << 62 and abs(high) < 1 << 62:
-            self._analyzer.update(variable, tvm.sym.ConstIntBound(low, high), True)
+        infinite = tvm.sym.ConstIntBound.POS_INF
+        known_interval = max(low, -infinite), min(high, infinite)
+        self._analyzer.update(variable, tvm.sym.ConstIntBound(*known_interval), True)
         alike.append((value, variable))
         return variable
 
@@ -673,9 +678,14 @@ def _negated(condition: Any) -> Any:
 
 
 def _choice(value: Any) -> tuple[Any, Any, Any] | None:
-    """The condition and the two values of a choice; None for other expressions."""
+    """The condition and the two values of a choice; None for other expressions.
+
+    A truth value as a number is a choice as well.
+    """
     if isinstance(value, tirx.Select):
         return value.condition, value.true_value, value.false_value
+    if isinstance(value, tirx.Cast) and str(value.value.ty) == "bool" and str(value.ty) in _LIMITS:
+        return value.value, tirx.IntImm(str(value.ty), 1), tirx.IntImm(str(value.ty), 0)
     if _name(value).endswith(".if_then_else"):
         return value.args[0], value.args[1], value.args[2]
     return None
@@ -689,7 +699,7 @@ def _first_choice(value: Any) -> Any:
         if _choice(each) is not None:
             found.append(each)
 
-    tvm_ffi.structural_walk(value, [((tirx.Select, tvm.ir.Call), visit)])
+    tvm_ffi.structural_walk(value, [((tirx.Select, tvm.ir.Call, tirx.Cast), visit)])
     return found[0] if found else None
 
 
