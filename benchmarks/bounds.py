@@ -34,7 +34,7 @@ class Counted:
         from kintune.compiler import bounds
         from kintune.compiler.graph import assemble, executable, kernel_library
 
-        self.trial = import_module(SUITE)._Trial(rules, False)
+        self.rules, self.trial = rules, import_module(SUITE)._Trial(rules, False)
         self.kernels, self.unproven, self.proof_s, self.compile_s = 0, Counter[str](), 0.0, 0.0
         self.tried = 0
         plain_prove, plain_build = bounds.prove, executable.build_executable
@@ -68,22 +68,12 @@ class Counted:
 
     def network(self, spelled: str) -> None:
         """Compile a network of the zoo, or a file."""
-        from kintune.compiler.graph.executable import build_executable, describe_build
-        from kintune.compiler.graph.lower import lower
         from kintune.models.importer import load
         from kintune.models.ref import parse_ref
+        from kintune_lab.fuzz.compiling import Compiler
 
         self.name = spelled
-        model = load(parse_ref(spelled))
-        began = time.perf_counter()
-        lowered = lower(model.module, self.trial._target)
-        chosen = self.trial._chosen(lowered) if self.trial._rules else {}
-        self.compile_s += time.perf_counter() - began
-        description = describe_build(
-            model_name=model.name, model_digest=model.digest, target=self.trial._text, threads=1,
-            inputs=model.inputs, outputs=model.outputs, checks=model.checks, chosen={},
-        )  # fmt: skip
-        build_executable(lowered, chosen, self.trial._target, description)
+        Compiler().compile(load(parse_ref(spelled)), rules=self.rules)
 
     def case(self, name: str, folder: Path) -> None:
         """Compile a case of the suite."""
