@@ -26,6 +26,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.ir.instrument import PassInstrument
+from tvm.target import codegen
 from tvm.tirx.buffer import BufferType
 
 from kintune.core.dtypes import numpy_dtype
@@ -38,6 +39,8 @@ Interval: TypeAlias = tuple[int, int]
 _NEXT = "tirx.FlattenBuffer"  # the pass before which functions are looked at
 _STEPS = 3  # conditions that are subtracted from an index, at most
 _CHOICES = 8  # choices in an index that are looked at one by one, at most
+_MOST_TRIES = 300  # sums that are looked at for one bound of an index
+_MOST_LINES = 4  # accesses that are not proven, after which a kernel is looked at no closer
 _LONGEST = 160  # characters of an access in a message
 
 _LIMITS = {"bool": (0, 1)} | {
@@ -152,6 +155,7 @@ class _Prover:
         self._constant: dict[int, list[tuple[Any, Any]]] = {}  # variables for loads from what is never stored to
         self._passing: dict[int, list[tuple[Any, Any]]] = {}  # variables for other loads of the same statement
         self._accesses = 0
+        self._tries = 0  # sums that are still looked at for an index
         self._unproven: list[str] = []
         for position, parameter in enumerate(function.params):
             if isinstance(parameter.ty, BufferType):
@@ -425,8 +429,8 @@ class _Prover:
     def _call(self, call: Any) -> Any:
         """Look at the regions that a call is given; returns whether to skip its arguments."""
         name = _name(call)
-        if name == "tirx.call_llvm_intrin" or name == "tirx.call_llvm_pure_intrin":
-            if _PREFETCH in str(call.args[0]):
+        if name == "tirx.call_llvm_intrin":
+            if codegen.llvm_get_intrinsic_name(int(call.args[0].value)).startswith(_PREFETCH):
                 return tvm_ffi.WalkResult.SKIP
         elif name == "tirx.tvm_access_ptr":
             self._region(*call.args[:4])
@@ -509,11 +513,21 @@ class _Prover:
         found = self._analyzer.const_int_bound(index)
         if (low is None or found.min_value >= low) and (high is None or found.max_value <= high):
             return True
-        index = self._analyzer.simplify(self._plain(index))
+        if len(self._unproven) >= _MOST_LINES:  # this is known to be no proof, so it need not take long
+            return False
+        index = self._plain(index)
+        if self._is_between(index, low, high):
+            return True
+        index = self._analyzer.simplify(index)
         choice = _first_choice(index)
         if choice is not None and choices:
             return all(self._chosen(index, choice, holds, low, high, choices - 1) for holds in (True, False))
+        return self._is_between(index, low, high)
+
+    def _is_between(self, index: Any, low: int | None, high: int | None) -> bool:
+        """Whether an index as a sum lies between two numbers."""
         linear = self._linear(index)
+        self._tries = _MOST_TRIES
         above = low is None or self._nonnegative(linear.plus(_Linear({}, -_ONE * low)))
         return above and (high is None or self._nonnegative(_Linear({}, _ONE * high).plus(linear, -_ONE)))
 
@@ -529,7 +543,8 @@ class _Prover:
         """Whether a sum is never negative; up to `steps` of what holds here are subtracted from it."""
         if self._least(linear) >= 0:
             return True
-        if not steps:
+        self._tries -= 1
+        if not steps or self._tries < 0:
             return False
         known = [*self._facts, *itertools.chain.from_iterable(map(self._facts_about, linear.terms))]
         for fact in known:
