@@ -155,6 +155,7 @@ class _Prover:
         self._constant: dict[int, list[tuple[Any, Any]]] = {}  # variables for loads from what is never stored to
         self._passing: dict[int, list[tuple[Any, Any]]] = {}  # variables for other loads of the same statement
         self._accesses = 0
+        self._looked_at: dict[Any, list[tuple[Any, bool]]] = {}  # indices, where the same facts hold
         self._tries = 0  # sums that are still looked at for an index
         self._unproven: list[str] = []
         for position, parameter in enumerate(function.params):
@@ -201,7 +202,7 @@ class _Prover:
         kinds = [(tirx.For, loops.append), (tirx.BufferStore, store), (tvm.ir.Call, call)]
         tvm_ffi.structural_walk(self._function.body, kinds, order=tvm_ffi.WalkOrder.PREORDER)
         if len({loop.loop_var for loop in loops}) < len(loops):
-            self._unproven.append("two loops have the same variable")
+            self._note("two loops have the same variable")
         for loop in loops:
             minimum, extent = self._plain(loop.min), self._plain(loop.extent)
             self._analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(minimum, extent), True)
@@ -308,7 +309,7 @@ class _Prover:
             case tirx.Break() | tirx.Continue() | tirx.Return():
                 pass
             case _:
-                self._unproven.append(f"a statement that is not known: {type(statement).__name__}")
+                self._note(f"a statement that is not known: {type(statement).__name__}")
 
     def _view(self, declared: Any) -> None:
         """A buffer that is another name for the memory of one, or for its beginning."""
@@ -341,13 +342,15 @@ class _Prover:
     def _given(self, condition: Any, *, holds: bool = True) -> Iterator[None]:
         """A context in which the condition holds, or does not."""
         plain = self._truth(self._plain(condition))
-        known = len(self._facts)
+        known, looked_at = len(self._facts), self._looked_at
         self._facts += self._facts_of(plain, holds)
+        self._looked_at = {}
         try:
             with self._analyzer.constraint_scope(plain if holds else _negated(plain)):
                 yield
         finally:
             del self._facts[known:]
+            self._looked_at = looked_at
 
     def _truth(self, condition: Any) -> Any:
         """A condition in terms of comparisons, as far as it is one in disguise."""
@@ -438,15 +441,15 @@ class _Prover:
             return tvm_ffi.WalkResult.SKIP
         elif name == "tirx.address_of":
             self._accesses += 1
-            self._unproven.append(f"{_spelled(call.args[0])}: its address is given away without an extent")
+            self._note(f"{_spelled(call.args[0])}: its address is given away without an extent")
         elif name == "tirx.tvm_stack_make_array":
             self._accesses += 1
             if not self._describes(call):
-                self._unproven.append(f"{_spelled(call)}: an array that is larger than its buffer")
+                self._note(f"{_spelled(call)}: an array that is larger than its buffer")
             return tvm_ffi.WalkResult.SKIP
         elif name == "tirx.buffer_data":
             self._accesses += 1
-            self._unproven.append(f"{_spelled(call.args[0])}: its address is given away without an extent")
+            self._note(f"{_spelled(call.args[0])}: its address is given away without an extent")
             return tvm_ffi.WalkResult.SKIP
         return None
 
@@ -467,16 +470,21 @@ class _Prover:
         owner, size = _owner(data), _itemsize(str(kind.ty.dtype))
         number = self._nbytes.get(owner, -1) // size
         if number < 0:
-            self._unproven.append(f"{owner.name}: its size is not known")
+            self._note(f"{owner.name}: its size is not known")
         elif not self._between(offset, 0, None) or not self._between(offset + extent, None, number):
             text = f"{owner.name}, {_spelled(extent)} elements from {_spelled(offset)} on"
-            self._unproven.append(f"{text}: {number} elements, {self._why(offset)}, {self._why(offset + extent)}")
+            self._note(f"{text}: {number} elements, {self._why(offset)}, {self._why(offset + extent)}")
+
+    def _note(self, line: str) -> None:
+        """Take in an access that is not proven; the first few are enough to know."""
+        if len(self._unproven) < _MOST_LINES:
+            self._unproven.append(line)
 
     def _access(self, buffer: Any, indices: Sequence[Any]) -> None:
         """Look at the access to an element, or to a vector."""
         self._accesses += 1
         if buffer not in self._nbytes:
-            self._unproven.append(f"{buffer.name}: its size is not known")
+            self._note(f"{buffer.name}: its size is not known")
             return
         extents = [int(extent) for extent in buffer.shape]
         outside = [
@@ -489,7 +497,7 @@ class _Prover:
             return
         end, extent = outside[0]
         text = f"{buffer.name}[{', '.join(map(_spelled, indices))}]"
-        self._unproven.append(f"{text}: {self._why(end)} in an axis of {extent}")
+        self._note(f"{text}: {self._why(end)} in an axis of {extent}")
 
     def _is_inside(self, indices: Sequence[Any], extents: Sequence[int]) -> bool:
         """Whether indices lead to an element of the buffer, though not by each axis for itself."""
@@ -515,6 +523,15 @@ class _Prover:
             return True
         if len(self._unproven) >= _MOST_LINES:  # this is known to be no proof, so it need not take long
             return False
+        known = self._looked_at.setdefault((tvm_ffi.structural_hash(index), low, high), [])
+        for each, answer in known:
+            if tvm_ffi.structural_equal(each, index):
+                return answer
+        known.append((index, self._is_inside_closely(index, low, high, choices)))
+        return known[-1][1]
+
+    def _is_inside_closely(self, index: Any, low: int | None, high: int | None, choices: int) -> bool:
+        """Whether an index lies between two numbers, by what holds here and by the choices in it."""
         index = self._plain(index)
         if self._is_between(index, low, high):
             return True
@@ -546,6 +563,13 @@ class _Prover:
         self._tries -= 1
         if not steps or self._tries < 0:
             return False
+        for term, factor in linear.terms.items():
+            ends = self._expression(term)
+            if isinstance(ends, tirx.Max if factor < 0 else tirx.Min):  # it holds if it does for either of the two
+                rest = linear.plus(_Linear({term: _ONE}, Fraction(0)), -factor)
+                either = (rest.plus(self._linear(each), factor) for each in (ends.a, ends.b))
+                if all(self._nonnegative(each, steps) for each in either):
+                    return True
         known = [*self._facts, *itertools.chain.from_iterable(map(self._facts_about, linear.terms))]
         for fact in known:
             factors = {linear.terms[term] / factor for term, factor in fact.terms.items() if term in linear.terms}
