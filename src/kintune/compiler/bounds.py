@@ -272,6 +272,9 @@ class _Prover:
     def _statement(self, statement: Any) -> None:
         self._passing = {}
         match statement:
+            case tirx.BufferStore():
+                self._expressions(statement.value, *statement.indices)
+                self._access(statement.buffer, statement.indices)
             case tirx.SeqStmt():
                 for each in statement.seq:
                     self._statement(each)
@@ -286,9 +289,6 @@ class _Prover:
                 if statement.else_case is not None:
                     with self._given(statement.condition, holds=False):
                         self._statement(statement.else_case)
-            case tirx.BufferStore():
-                self._expressions(statement.value, *statement.indices)
-                self._access(statement.buffer, statement.indices)
             case tirx.Bind():
                 self._expressions(statement.value)
                 self._bind(statement.var, statement.value)
@@ -427,6 +427,8 @@ class _Prover:
 
         kinds = [(tvm.ir.TensorLoad, load), ((tirx.Select, tvm.ir.Call), choose)]
         for expression in expressions:
+            if isinstance(expression, tirx.IntImm | tirx.Var):
+                continue
             tvm_ffi.structural_walk(expression, kinds, order=tvm_ffi.WalkOrder.PREORDER)
 
     def _call(self, call: Any) -> Any:
