@@ -171,7 +171,7 @@ class TorchPrograms:
         def named(each: Any) -> Any:
             if not isinstance(each, torch.Tensor):
                 return each
-            name = self._operand(rng, each, first=not reads)
+            name = self._operand(rng, each, reads)
             reads.append(name)
             return _Tensor(name)
 
@@ -192,18 +192,21 @@ class TorchPrograms:
         program.values.update(zip(names, (each.detach().clone() for each in results), strict=True))
         program.nodes.append(_Node(node.operator, node.function, operands, node.reads, names))
 
-    def _operand(self, rng: np.random.Generator, sample: torch.Tensor, *, first: bool) -> str:
-        """A tensor of the program of this type and shape (of the `first` operand also of this rank), or a new one."""
+    def _operand(self, rng: np.random.Generator, sample: torch.Tensor, others: Sequence[str]) -> str:
+        """A tensor of the program of this type and shape (of the first operand also of this rank), or a new one.
+
+        It is none of the node's `others`: of what is taken from itself, rounding alone would be left.
+        """
         program = self._program
         if sample.dtype not in _KEPT or sample.layout is not torch.strided or sample.numel() >= _LARGEST:
             raise Refused("an operand is none of ours")
         alike = [
             name
             for name, value in program.values.items()
-            if value.dtype == sample.dtype and value.dtype.is_floating_point
+            if name not in others and value.dtype == sample.dtype and value.dtype.is_floating_point
         ]
         same = [name for name in alike if program.values[name].shape == sample.shape]
-        near = [name for name in alike if program.values[name].ndim == sample.ndim] if first else []
+        near = [name for name in alike if program.values[name].ndim == sample.ndim] if not others else []
         for candidates, chance in ((same, 0.75), (near, 0.5)):
             if candidates and rng.random() < chance:
                 return candidates[-1 - int(len(candidates) * rng.random() ** 2)]
