@@ -348,6 +348,20 @@ def test_pools_count_what_pytorch_counts(compare: Compare) -> None:
     compare(net, draw(1, 2, 6, 7))
 
 
+def test_pools_of_integers_are_rounded_towards_zero(compare: Compare) -> None:
+    average = functional.avg_pool2d
+
+    def net(x: Any) -> Any:
+        return (
+            average(x, 3, 2, 1),
+            average(x, 3, 2, 1, False, False),
+            average(x, (2, 3), divisor_override=-2),
+            functional.avg_pool3d(x[None], (1, 2, 2), divisor_override=5),
+        )
+
+    compare(net, torch.from_numpy(np.random.default_rng(0).integers(-9, 10, (1, 2, 6, 7))))
+
+
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize(
     "options",

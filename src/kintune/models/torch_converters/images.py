@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.models.expressions import along_axis, dtype_of, is_float, shape_of
+from kintune.models.expressions import along_axis, dtype_of, is_float, is_integer, shape_of
 from kintune.models.interpolation import resized
 from kintune.models.torch_converters.translation import Converter, Expression, Translation, torch_type
 
@@ -150,20 +150,31 @@ def _equal_parts(size: int, count: int) -> NDArray[np.int64]:
 
 
 def _average_pool(rank: int) -> Converter:
-    """A converter to the mean of each window: Relax's mean over all taps, scaled to as many as PyTorch counts."""
+    """A converter to the mean of each window: Relax's mean over all taps, scaled to as many as PyTorch counts.
+
+    Of integers, it is the quotient of the sum towards zero.
+    """
 
     def convert(t: Translation, a: SimpleNamespace) -> Expression:
         sizes = shape_of(a.self)[-rank:]
         windows = _Windows.of(a, sizes, t.result.shape[-rank:])
+        whole = is_integer(dtype_of(a.self))
+        value = _with_batch(t, a.self, rank)
         pooled = t.emit(
             getattr(relax.op.nn, f"avg_pool{rank}d")(
-                t.wide(_with_batch(t, a.self, rank)),
+                t.cast(value, "float64") if whole else t.wide(value),
                 windows.kernel,
                 strides=windows.strides,
                 padding=[*windows.before, *windows.after],
                 count_include_pad=True,
             )
         )
+        if whole:
+            total = t.emit(
+                relax.op.round(t.emit(relax.op.multiply(pooled, t.const(math.prod(windows.kernel), "float64"))))
+            )
+            counts = t.const(_counts(windows, sizes, a)[None, None], "float64")
+            return t.finish(t.reshape(t.cast(t.emit(relax.op.divide(total, counts)), "int64"), t.result.shape))
         factors = math.prod(windows.kernel) / _counts(windows, sizes, a)
         if (factors != 1).any():
             pooled = t.emit(relax.op.multiply(pooled, t.const(factors[None, None], dtype_of(pooled))))
