@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import NodeProto, helper
 
+from kintune.models.onnx_nodes import subgraphs, used_tensors
 from kintune_lab.fuzz.comparing import difference
 from kintune_lab.fuzz.evaluation import Evaluator, Value, attribute
 from kintune_lab.fuzz.values import Array
@@ -154,9 +155,17 @@ def expected_of(
 
 def undefined(node: NodeProto, values: Mapping[str, Value]) -> bool:
     """Whether the standard does not say what a node computes of these values."""
+    inside = {inner.op_type for graph in subgraphs(node) for inner in graph.node}
+    if not inside.isdisjoint(_UNDEFINED):
+        return _has_special(node, [values[name] for name in used_tensors(node)])
     test = _UNDEFINED.get(node.op_type)
     with np.errstate(all="ignore"):
         return test is not None and test(node, [values[name] if name else None for name in node.input])
+
+
+def _is_denormal(values: Array) -> bool:
+    """Whether the largest of the values divided by 255 is no normal number."""
+    return bool(0 < np.abs(values).max(initial=0.0) < 256 * float(np.finfo(values.dtype).tiny))
 
 
 def _cast(node: NodeProto, operands: _Operands) -> bool:
@@ -223,7 +232,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "TopK": _has_nan,
     "Unique": _has_nan,
     "QuantizeLinear": _has_nan,
-    "DynamicQuantizeLinear": _has_special,
+    "DynamicQuantizeLinear": lambda node, operands: _has_special(node, operands) or _is_denormal(operands[0]),
     "GridSample": _has_special,
     "RoiAlign": _has_special,
     "MaxRoiPool": _has_special,
