@@ -167,7 +167,7 @@ def test_timed_runs_have_ordinary_inputs_again(tmp_path: Path) -> None:
 
 def test_a_process_that_ends_on_extremes_is_wrong(tmp_path: Path) -> None:
     class Ending:
-        name = "tuned"
+        name, met_denormals = "tuned", False
 
         def turn(self, turn: BaselineTurn, _: float) -> tuple[float, ...]:
             if str(turn.inputs).endswith("inputs 3.npz"):

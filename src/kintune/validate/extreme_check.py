@@ -62,6 +62,7 @@ class ExtremeCheck:
         self._reference: BaselineProcess | None = None
         self._refused: dict[tuple[int, str], str] = {}
         self._limit_s = _LEAST_SECONDS
+        self._with_denormals: set[int] = set()
         self.ended: dict[str, str] = {}
         """By name, on which set a process has ended or took too long, and how."""
 
@@ -90,12 +91,16 @@ class ExtremeCheck:
     def _run_once(self, process: BaselineProcess, at: int) -> float:
         """Runs a process that has not ended on one set; returns the milliseconds."""
         if process.name not in self.ended:
+            process.met_denormals = False
             try:
-                return sum(process.turn(self._run.once(process.name, at), self._limit_s))
+                took_ms = sum(process.turn(self._run.once(process.name, at), self._limit_s))
             except WorkerRefused as error:
                 self._refused[at, process.name] = str(error)
             except EngineError as error:
                 self.ended[process.name] = f"{error}, on {self._sets[at].name}"
+            else:
+                self._with_denormals |= {at} if process.met_denormals else set()
+                return took_ms
         return 0.0
 
     def compare(self) -> ExtremeDifference:
@@ -133,7 +138,8 @@ class ExtremeCheck:
         assert self._reference is not None
         run, name = self._run, self._reference.name
         found = self._compare(at, each, name)
-        if found.disagreement and run.flushes and not run.has_flushed and name in FLUSHING:
+        flushes = run.flushes and not run.has_flushed and name in FLUSHING
+        if found.disagreement and flushes and at in self._with_denormals:
             name = self._run_other(_FLUSHED, at, flush=True) or name
             found = self._compare(at, each, name)
         has_spread = not each.is_ordinary and self._spreading > 0  # an activation may have hidden where
