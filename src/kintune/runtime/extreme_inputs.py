@@ -66,6 +66,11 @@ class ExtremeInputs(NamedTuple):
                     return True
         return False
 
+    @property
+    def tells_everything(self) -> bool:
+        """Whether outputs on these inputs are as comparable as on ordinary ones."""
+        return self.is_ordinary and not self.is_borderline
+
 
 class _Row(NamedTuple):
     """What the inputs of a set are, by the role that each plays."""

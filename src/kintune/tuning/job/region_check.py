@@ -35,7 +35,7 @@ def first_wrong_node(networks: Networks, hybrid: PartitionedModel, spec: JobSpec
     inputs = load_inputs(paths[0]) if paths else draw_inputs(tensors, seed)
     extremes = extreme_inputs(tensors, seed, given=inputs, keep_integers=True)
     constants = {name: constant_values(constant) for name, constant in networks.constants.items()}
-    for tried in (inputs, *(each.arrays for each in extremes)):
+    for tried in (inputs, *(each.arrays for each in extremes if each.tells_everything)):
         if culprit := _first_wrong(networks, hybrid, target, tried | constants):
             return culprit
     return ""
