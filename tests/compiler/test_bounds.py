@@ -293,3 +293,71 @@ def test_an_address_without_a_region_is_not_proven() -> None:
     text = REGION.format(extent=16).replace('T.tvm_access_ptr("float32", a.data, i * 16, 16, 1)', "T.address_of(a[i])")
     (line,) = unproven(text)
     assert "without an extent" in line
+
+
+ROWS_OF_A_KERNEL = """
+def main(a: T.Buffer((20,), "float32"), w: T.Buffer((3,), "float32"), b: T.Buffer((20,), "float32")):
+    for row in range(20):
+        for i in range(T.min(3, 21 - row) - T.max(0, 1 - row)):
+            b[row] = b[row] + a[T.max(row, 1) + i - 1{more}] * w[T.max(0, 1 - row) + i]
+"""
+
+
+def test_the_rows_of_a_kernel_that_meet_the_image_are_proven() -> None:
+    assert unproven(ROWS_OF_A_KERNEL.format(more="")) == ()
+    assert len(unproven(ROWS_OF_A_KERNEL.format(more=" + 1"))) == 1
+
+
+@pytest.mark.parametrize(("extent", "number"), [(60, 0), (61, 2)])
+def test_one_index_may_go_through_several_axes(extent: int, number: int) -> None:
+    text = f"""
+def main(a: T.Buffer((3, 4, 5), "float32"), b: T.Buffer((3, 4, 5), "float32")):
+    for i in range({extent}):
+        b[0, 0, i] = a[0, 0, i]
+"""
+    assert len(unproven(text)) == number
+
+
+def test_what_is_not_equal_to_an_end_lies_inside_of_it() -> None:
+    text = """
+def main(a: T.Buffer((1,), "float32"), b: T.Buffer((1,), "float32"), c: T.Buffer((2,), "float32")):
+    for i in range(2):
+        c[i] = T.if_then_else(i == 1, b[i - 1], a[i])
+"""
+    assert unproven(text) == ()
+    assert len(unproven(text.replace("i == 1", "i == 0"))) == 2
+
+
+def test_a_truth_value_as_a_number_is_a_choice() -> None:
+    text = LOOKUP.format(index='at[i] + T.Cast("int64", at[i] < T.int64(0)) * T.int64(50)')
+    assert unproven(text, {1: (-50, 49)}) == ()
+    assert len(unproven(text, {1: (-51, 49)})) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        ("T.max(T.min(T.floor(x[i]), T.float32(9)), T.float32(0))", 0),
+        ("T.max(T.min(T.floor(x[i]), T.float32(10)), T.float32(0))", 1),
+        ("T.max(T.min(T.float32(9), x[i]), T.float32(0))", 0),  # of NaN and 0 the maximum is 0
+        ("T.min(T.float32(9), T.max(T.float32(0), x[i]))", 1),  # and here it is NaN
+        ("x[i]", 1),
+    ],
+)
+def test_a_float_as_an_index_is_proven_where_it_is_clamped(value: str, number: int) -> None:
+    text = f"""
+def main(x: T.Buffer((4,), "float32"), a: T.Buffer((10,), "float32"), b: T.Buffer((4,), "float32")):
+    for i in range(4):
+        b[i] = a[T.Cast("int64", {value})]
+"""
+    assert len(unproven(text)) == number
+
+
+def test_a_prefetch_may_lie_outside() -> None:
+    text = """
+def main(a: T.Buffer((16,), "float32"), b: T.Buffer((16,), "float32")):
+    for i in range(16):
+        T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", T.address_of(a[i + 16]), 0, 3, 1))
+        b[i] = a[i]
+"""
+    assert unproven(text) == ()

@@ -520,6 +520,8 @@ class _Prover:
 
     def _between(self, index: Any, low: int | None, high: int | None, choices: int = _CHOICES) -> bool:
         """Whether an index lies between two numbers, both included; None is no bound."""
+        if isinstance(index, tirx.IntImm):
+            return (low is None or low <= int(index.value)) and (high is None or int(index.value) <= high)
         found = self._analyzer.const_int_bound(index)
         if (low is None or found.min_value >= low) and (high is None or found.max_value <= high):
             return True
