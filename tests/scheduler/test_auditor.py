@@ -241,8 +241,11 @@ def test_a_stage_is_overtaken_no_more_often_than_twice_what_its_priority_allows(
     auditor.observe(JobAdded(0, "over"), [])
     auditor.observe(JobEnded(0, "over"), [])
     auditor.observe(JobAdded(0, "quick", 3.0), [])
+    auditor.observe(ready("before", ON_GPU, job="late"), [on_gpu("before", job="late")])
+    auditor.observe(StageDone(1, "late", "before", 0), [])
     for number in range(passed):
-        auditor.observe(ready(f"w{number}", ON_GPU, job="late"), [])
+        auditor.observe(ready(f"w{number}", ON_GPU, job="late", after="before"), [])
+    auditor.observe(ready("after", ON_GPU, job="late", after="w0"), [])  # waits for another stage
     auditor.observe(ready("behind", ON_GPU, job="late", kind="w0"), [])  # waits for its kind, not for a device
     auditor.observe(ready("bound", ON_GPU, job="late", own=True), [])
     auditor.observe(ready("other", ALONE, job="late"), [])

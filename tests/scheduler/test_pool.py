@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kintune.core.stage import Demand
@@ -47,6 +47,9 @@ LOST = st.sets(st.sampled_from([each.id for each in (*HOSTS, *DEVICES)]), max_si
     taken=st.sets(st.sampled_from("abc"), max_size=2),
     with_free=st.booleans(),
 )
+@example(lost=set(), demand=Demand(cores=1, device="gpu"), home="a", taken=set(), with_free=False)
+@example(lost=set(), demand=Demand(cores=1, device="gpu"), home="c", taken=set(), with_free=True)
+@example(lost=set(), demand=Demand(cores=1, device="gpu"), home="c", taken=set(), with_free=False)
 def test_a_claim_is_on_a_large_host_where_the_demand_may_run(
     lost: set[str], demand: Demand, home: str | None, taken: set[str], with_free: bool
 ) -> None:

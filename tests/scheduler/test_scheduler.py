@@ -444,3 +444,32 @@ def test_a_line_of_a_recording_reads_back_as_it_was() -> None:
         assert text.count(b"\n") == text.endswith(b"\n") == 1
         assert decode_line(text) == line
     assert ScheduleHeader("fair").version == RECORDING_VERSION
+
+
+def test_a_device_that_is_free_again_is_for_stages_on_other_hosts_as_well() -> None:
+    """However few cores are free on the host of the stage that had it."""
+    audited = Audited(Eager())
+    for event in (ResourceJoined(0, Host("few", 1, 0)), ResourceJoined(0, Host("many", 4, 0))):
+        audited(event)
+    for event in (ResourceJoined(0, Device("g", "gpu", capacity=1)), JobAdded(0, "j", home="few"), JobAdded(0, "k")):
+        audited(event)
+    (start,) = audited(StageReady(0, Stage("a", "j", "x", Demand(cores=1, device="gpu"), affinity="j")))
+    assert isinstance(start, Start)
+    assert start.placement == Placement("few", 1, 0, "g")
+    assert audited(StageReady(0, Stage("b", "k", "x", Demand(cores=3, device="gpu")))) == []
+    assert audited(StageDone(1, "j", "a", 0)) == [Start("b", "k", 0, Placement("many", 3, 0, "g"))]
+
+
+@pytest.mark.parametrize("demand", [Demand(cores=4), Demand(device="gpu", exclusive=True)])
+def test_with_bundling_a_job_goes_on_with_what_it_had_before_any_other(demand: Demand) -> None:
+    """If it said so; else the other one, of higher priority, is next."""
+    for then, following in ((demand, "low"), (None, "high"), (Demand(cores=1, memory_mb=7), "high")):
+        audited = Audited(Eager(), RetryLimits(bundling=True))
+        for event in (ResourceJoined(0, HOST), ResourceJoined(0, Device("g", "gpu")), JobAdded(0, "low")):
+            audited(event)
+        audited(JobAdded(0, "high", 5.0))
+        assert len(audited(StageReady(0, Stage("a", "low", "x", demand, then=then)))) == 1
+        assert audited(StageReady(0, Stage("b", "high", "x", demand))) == []
+        started = audited(StageDone(1, "low", "a", 0))
+        started += audited(StageReady(1, Stage("c", "low", "x", demand)))
+        assert [each.job for each in started if isinstance(each, Start)] == [following]
