@@ -82,7 +82,7 @@ class Change(NamedTuple):
     @property
     def matters(self) -> bool:
         """Whether it changes more than the check that two sequences have one length."""
-        plain = [re.sub(r"(, )?strict=(True|False)", "", line) for line in (self.before, self.after)]
+        plain = [re.sub(r"(, )?strict=(True|False)|, (?=\))", "", line) for line in (self.before, self.after)]
         return plain[0] != plain[1]
 
     def __str__(self) -> str:
@@ -223,6 +223,8 @@ class Mutants:
             self._forget()
         try:
             program.collect_or_load_stats(ForkServerRunner(1, PytestRunner, {}))
+        except SystemExit:
+            raise SystemExit(f"the tests fail without any mutant: pytest -x {' '.join(self._part.tests)}") from None
         finally:
             set_mutant_under_test("")
 

@@ -102,3 +102,13 @@ def test_the_line_on_a_limit_says_all_of_it(wrong: dict[str, Any], said: str) ->
         check_fields(Limited(**wrong))
     assert str(raised.value) == said
     check_fields(Limited(size=(1 << 63) - 1))
+
+
+def test_a_field_without_a_default_has_none() -> None:
+    class Required(msgspec.Struct):
+        name: str
+        count: int | None = 3
+
+    fields = fields_of(Required)
+    assert (fields["name"].default, fields["name"].optional, fields["name"].kind) == (None, False, str)
+    assert (fields["count"].default, fields["count"].optional, fields["count"].kind) == (3, True, int)

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from kintune.core.device import Peak
+from tests.support.boards import board_about
 
 PEAK = Peak(gflops=100.0, gbytes_per_s=10.0, threads=2, read_gbytes_per_s=12.5)
 
@@ -33,3 +34,11 @@ def test_arithmetic_in_a_narrower_precision_takes_as_long_as_its_peak_says() -> 
     assert peak.least_us(1e9, 1e7, "bf16") == pytest.approx(1e3)
     assert peak.least_us(1e9, 1e8, "bf16") == pytest.approx(8e3)
     assert PEAK.least_us(1e9, 1e7, "bf16") == pytest.approx(8e2), "without that peak, only memory takes time"
+
+
+def test_a_device_that_is_shared_is_of_a_type_of_its_own() -> None:
+    alone = board_about("Cortex")
+    crowded = alone.crowded()
+    assert crowded.device_type.protocol == "2-cold-crowded"
+    assert crowded.device_type.digest != alone.device_type.digest
+    assert msgspec.structs.replace(crowded, device_type=alone.device_type) == alone

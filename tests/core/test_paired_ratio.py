@@ -73,3 +73,26 @@ def test_what_it_tells_is_a_gain_larger_than_its_spread_or_none(
         assert found.spread <= abs(1 - found.ratio)
     if found.is_level(level):
         assert 1 - 2 * level <= found.low <= found.high <= 1 + 2 * level
+
+
+@given(st.floats(0.01, 3.0), st.floats(0.01, 3.0), st.floats(0.01, 3.0), st.floats(0.001, 1.0))
+def test_a_ratio_is_level_within_the_level_and_its_interval_within_twice_that(
+    ratio: float, low: float, high: float, level: float
+) -> None:
+    found = PairedRatio(ratio, low, high, 5)
+    expected = abs(1 - ratio) <= level and 1 - low <= 2 * level and high - 1 <= 2 * level
+    assert found.is_level(level) == expected
+
+
+def test_the_limits_of_what_is_level_belong_to_it() -> None:
+    assert PairedRatio(1.25, 0.5, 1.5, 5).is_level(0.25)
+    assert not PairedRatio(1.25, 0.5, 1.5, 5).is_level(0.24)
+    decided = PairedRatio(0.5, 0.25, 0.75, 5)  # a gain as large as its spread
+    assert decided.tells(0.1)
+    assert not PairedRatio(0.5, 0.25, 0.76, 5).tells(0.1)
+    assert not PairedRatio(1.0, 1.0, 1.0, 5).is_decided
+
+
+def test_a_round_without_time_divides_by_next_to_none() -> None:
+    assert PairedRatio.of([1.0], [0.0]).ratio == pytest.approx(1e9)
+    assert PairedRatio.of([4.0], [2.0]).ratio == 2.0

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.report import Latencies, RunReport
+from kintune.core.paired_ratio import PairedRatio
+from kintune.core.report import FastestBaseline, Latencies, RunReport, Spread
 from tests.support.reports import example_report
 
 
@@ -59,3 +60,35 @@ def test_the_median_lies_within_the_spread_and_the_spread_within_the_runs(times:
 
 def test_gain_is_untuned_over_tuned() -> None:
     assert Latencies.of({"untuned": [3.0], "tuned": [1.5]}).gain == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("network_ms", "baseline_ms", "ratio"), [(0.2, 0.5, 0.4), (3.0, 2.0, 1.5), (None, 2.0, None), (1.0, 0.0, None)]
+)
+def test_a_ratio_is_known_where_both_have_a_latency(
+    network_ms: float | None, baseline_ms: float, ratio: float | None
+) -> None:
+    found = FastestBaseline.of({"slow": baseline_ms + 1.0, "fast": baseline_ms}, network_ms)
+    assert found is not None
+    assert (found.name, found.ms, found.low, found.high) == ("fast", baseline_ms, None, None)
+    assert found.ratio == (None if ratio is None else pytest.approx(ratio))
+    assert FastestBaseline.of({}, network_ms) is None
+
+
+def test_what_was_timed_in_turns_counts_before_what_was_not() -> None:
+    paired = {"fast": PairedRatio(0.7, 0.6, 0.9, 9), "slow": PairedRatio(0.1, 0.1, 0.1, 9)}
+    found = FastestBaseline.of({"slow": 3.0, "fast": 2.0}, 1.0, paired)
+    assert found == FastestBaseline("fast", 2.0, 0.7, 0.6, 0.9)
+    assert FastestBaseline.of({"slow": 3.0, "fast": 2.0}, None, paired) == FastestBaseline("fast", 2.0)
+    assert FastestBaseline.of({"other": 2.0}, 1.0, paired) == FastestBaseline("other", 2.0, 0.5)
+
+
+def test_only_rounds_that_both_had_are_paired() -> None:
+    samples = {"tuned": [1.0, 2.0], "onnxruntime": [4.0], "torch": [5.0], "openvino": []}
+    rounds = {"tuned": [1.0, 2.0, 8.0], "onnxruntime": [2.0, 2.0], "openvino": [1.0], "torch": []}
+    found = Latencies.of(samples, rounds)
+    assert {name: ratio.rounds for name, ratio in found.paired.items()} == {"onnxruntime": 2}
+    assert found.paired["onnxruntime"].ratio == 0.75
+    assert found.spread["tuned"] == Spread(1.1, 1.9, 2)
+    assert (found.openvino, found.torch) == (None, 5.0)
+    assert Latencies.of(samples, {"onnxruntime": [2.0]}).paired == {}

@@ -141,3 +141,9 @@ def test_a_level_result_says_how_much_and_an_open_one_which() -> None:
     faster = FastestBaseline("onnxruntime", 100.0, 0.9, 0.5, 0.98)
     assert uncertain_comparison(faster, 7).endswith("which do not tell how much")
     assert uncertain_comparison(FastestBaseline("torch", 100.0), 7) == "torch: not known"
+
+
+def test_a_spread_of_just_half_of_the_median_is_calm() -> None:
+    assert not is_restless(Spread(1.0, 1.5, 10), 1.0)
+    assert is_restless(Spread(1.0, 1.501, 10), 1.0)
+    assert is_restless(Spread(1.0, 1.501, 2), 1.0)

@@ -142,3 +142,13 @@ def test_a_duration_is_the_mean_in_which_the_latest_counts_a_twentieth_at_least(
     assert durations.mean == pytest.approx(mean)
     if len(seconds) <= 20:
         assert mean == pytest.approx(sum(seconds) / len(seconds))
+
+
+@pytest.mark.parametrize(
+    ("demand", "busiest_s"), [(Demand(cores=1), 25.0), (Demand(memory_mb=9), 25.0), (Demand(3), 75.0)]
+)
+def test_a_stage_takes_its_cores_and_one_at_least(forecast: Forecast, demand: Demand, busiest_s: float) -> None:
+    forecast.ask(stage("b", "own", demand))
+    forecast.done(stage("b", "own", demand), 10.0)
+    forecast.expect("a", {"own": 10}, {})
+    assert forecast.busiest_s() == pytest.approx(busiest_s)

@@ -473,3 +473,38 @@ def test_with_bundling_a_job_goes_on_with_what_it_had_before_any_other(demand: D
         started = audited(StageDone(1, "low", "a", 0))
         started += audited(StageReady(1, Stage("c", "low", "x", demand)))
         assert [each.job for each in started if isinstance(each, Start)] == [following]
+
+
+def test_a_retry_that_is_due_for_another_attempt_or_for_what_runs_changes_nothing(eager: Audited) -> None:
+    eager(StageReady(0, stage("a")))
+    for attempt in (0, 1):
+        assert eager(RetryDue(1, "j", "a", attempt)) == []
+    assert eager(RetryDue(1, "j", "unknown", 0)) == eager(RetryDue(1, "unknown", "a", 0)) == []
+    eager(StageFailed(1, "j", "a", 0, "boom"))
+    for attempt in (0, 2):
+        assert eager(RetryDue(5, "j", "a", attempt)) == []
+    assert len(eager(RetryDue(5, "j", "a", 1))) == 1
+    assert eager(StageDone(6, "j", "a", 1)) == []
+
+
+class Astray(Eager):
+    """Suggests the other host."""
+
+    def choose(self, view: PolicyView) -> Suggestion | None:
+        found = super().choose(view)
+        return found and Suggestion(found.stage, Placement("there", 2, 100))
+
+
+@pytest.mark.parametrize(
+    ("home", "affinity", "may"), [("here", "j", False), ("there", "j", True), ("here", None, True)]
+)
+def test_no_policy_starts_a_stage_away_from_its_process(home: str, affinity: str | None, may: bool) -> None:
+    scheduler = Scheduler(Astray())
+    for event in (ResourceJoined(0, HOST), ResourceJoined(0, Host("there", 4, 1000)), JobAdded(0, "j", home=home)):
+        scheduler.handle(event)
+    ready = StageReady(0, Stage("a", "j", "x", CORES, affinity=affinity))
+    if may:
+        assert len(scheduler.handle(ready)) == 1
+    else:
+        with pytest.raises(SchedulerError, match="chose what cannot start"):
+            scheduler.handle(ready)
