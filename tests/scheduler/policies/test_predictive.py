@@ -210,6 +210,14 @@ class TestKeeping:
         assert scene.ask("other", "x", CORE, "own", own=True) == []
         assert scene.ask("critical", "big", Demand(cores=7), "large") == ["other/x"]
 
+    def test_it_does_so_once_that_may_start(self, scene: Scene) -> None:
+        assert scene.ask("critical", "a0", GPU, "away") == ["critical/a0"]
+        scene.done("critical/o0")
+        assert scene.ask("other", "x", CORE, "own", own=True) == []
+        large = Stage("big", "critical", "large", Demand(cores=7), None, "critical/large", after=("a0",))
+        assert scene.tell(StageReady(scene.now, large)) == []
+        assert scene.done("critical/a0") == ["other/x"]
+
     def test_no_device_is_kept(self, scene: Scene) -> None:
         """An idle device that is kept gained nothing on mixes of jobs."""
         scene.ask("critical", "a0", GPU, "away")
