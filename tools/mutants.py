@@ -333,13 +333,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = Mutants(name)
         with mutants.prepared():
             places = mutants.names()
-            ends = mutants.run(mutants.drawn(chosen.count, chosen.seed))
-            alive = [mutants.change(each) for each, end in ends.items() if end in ("survived", "no tests")]
-        found = [each for each in alive if each not in known]
+            draw = mutants.drawn(chosen.count, chosen.seed)
+            ends = mutants.run([each for each in draw if mutants.change(each) not in known])
+            found = [mutants.change(each) for each, end in ends.items() if end in ("survived", "no tests")]
         left += found
-        ended = Counter(ends.values())
-        killed, late = len(ends) - len(alive), ended["timeout"]
-        rows.append((name, len(places), len(ends), killed - late, late, len(alive) - len(found), len(found)))
+        late = Counter(ends.values())["timeout"]
+        killed = len(ends) - len(found) - late
+        rows.append((name, len(places), len(draw), killed, late, len(draw) - len(ends), len(found)))
     heads = ("part", "places", "drawn", "killed", "timed out", "explained", "survived")
     for row in (heads, *rows):
         print("".join(f"{value!s:>11}" for value in row))
