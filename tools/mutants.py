@@ -46,6 +46,7 @@ PROFILE = "mutants"
 _MOST_S = 60.0  # of tests that a mutant is tried by, the quickest first
 _CONSTANT_S, _FACTOR = 4.0, 4.0  # a mutant may take this much longer than its tests: seconds, then times
 _PROGRAMS = ("cc", "c++", "gcc", "g++", "as", "ld", "ar", "sh")  # all that these tests start
+_NO_RUN = 255  # how a process ends that could not run pytest
 _LINE_S = 60.0  # between two lines of progress
 
 
@@ -151,6 +152,8 @@ class Mutants:
                 tests, seconds = self._tests(name)
                 runner.submit(name, tests, ceil((seconds + _CONSTANT_S) * _FACTOR * 2), seconds)
                 result = runner.wait_for_result()
+                if result.exit_code == _NO_RUN:
+                    raise SystemExit(f"pytest could not run the tests of {name}")
                 data = owner[name]
                 data.exit_code_by_key[name] = result.exit_code
                 data.save()

@@ -1,8 +1,10 @@
+import math
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
+from kintune.core.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of, fits
 
 decisions = st.lists(st.lists(st.integers(-2, 4096), min_size=1, max_size=4).map(tuple), max_size=4).map(tuple)
 candidates = st.builds(Candidate, st.text(max_size=8), st.text(max_size=8), decisions)
@@ -40,3 +42,20 @@ def test_a_sketch_survives_a_journey() -> None:
 
 def test_the_untuned_program_has_no_decisions() -> None:
     assert Candidate.untuned("w") == Candidate("w", UNTUNED, ())
+
+
+@given(
+    tile=st.lists(st.integers(-4, 8), max_size=3).map(tuple),
+    choice=st.lists(st.integers(-2, 4), min_size=1, max_size=2).map(tuple),
+    place=st.lists(st.integers(-4, 6), max_size=2).map(tuple),
+    more=st.booleans(),
+)
+def test_decisions_fit_if_tiles_multiply_to_their_extents_and_indices_exist(
+    tile: tuple[int, ...], choice: tuple[int, ...], place: tuple[int, ...], more: bool
+) -> None:
+    axes: tuple[Axis, ...] = (Tile(8, 2), Choice((0, 16, 64), (1.0, 1.0, 1.0)), Location(4))
+    right = len(tile) == 2 and all(factor > 0 for factor in tile) and math.prod(tile) == 8
+    right = right and len(choice) == len(place) == 1 and 0 <= choice[0] < 3 and -2 <= place[0] < 4 and not more
+    assert fits(axes, (tile, choice, place, *([(1,)] if more else []))) == right
+    assert not fits(axes, ((-2, -4), (0,), (0,)))
+    assert fits(axes, ((2, 4), (2,), (3,)))

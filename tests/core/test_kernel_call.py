@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kintune.core.kernel_call import (
@@ -62,6 +62,8 @@ def test_equal_titles_are_told_apart() -> None:
     }
 
 
+@example(["a/1", "a/2", "a/3", "a/4", "b/5"])
+@example(["a/b/1", "a/b/2", "a/b/3", "a/b/4", "a/c/5"])
 @given(st.lists(st.text("ab/", max_size=7), max_size=12))
 def test_a_common_folder_is_the_longest_of_four_fifths_of_the_names(names: list[str]) -> None:
     folders = {name[: at + 1] for name in names for at, letter in enumerate(name) if letter == "/"}

@@ -96,3 +96,9 @@ def test_the_limits_of_what_is_level_belong_to_it() -> None:
 def test_a_round_without_time_divides_by_next_to_none() -> None:
     assert PairedRatio.of([1.0], [0.0]).ratio == pytest.approx(1e9)
     assert PairedRatio.of([4.0], [2.0]).ratio == 2.0
+
+
+def test_an_interval_that_is_wide_on_one_side_is_not_level() -> None:
+    assert not PairedRatio(1.0, 0.5, 1.6, 5).is_level(0.25)
+    assert not PairedRatio(1.0, 0.4, 1.5, 5).is_level(0.25)
+    assert PairedRatio(1.0, 0.5, 1.5, 5).is_level(0.25)

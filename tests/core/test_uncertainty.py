@@ -147,3 +147,21 @@ def test_a_spread_of_just_half_of_the_median_is_calm() -> None:
     assert not is_restless(Spread(1.0, 1.5, 10), 1.0)
     assert is_restless(Spread(1.0, 1.501, 10), 1.0)
     assert is_restless(Spread(1.0, 1.501, 2), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("us", "alone_us", "run_ms", "far"),
+    [
+        (40.0, 10.0, 0.1, False),
+        (40.1, 10.0, 0.1, True),
+        (50_005.0, 1.0, 1000.0, True),
+        (50_000.0, 1.0, 1000.0, False),
+        (21.0, 1.0, 0.1, False),
+        (21.1, 1.0, 0.1, True),
+        (50.0, None, 0.1, False),
+        (50.0, 0.0, 0.1, False),
+    ],
+)
+def test_a_call_is_far_beyond_each_of_its_limits(us: float, alone_us: float | None, run_ms: float, far: bool) -> None:
+    alone = {} if alone_us is None else {"c": alone_us}
+    assert bool(uncertain_calls(profile(call("c", us), run_ms=run_ms), None, alone)) == far

@@ -57,3 +57,5 @@ def test_a_bound_is_that_of_the_narrowest_program() -> None:
     assert narrow.bound_us(peak) == pytest.approx(100.0)
     large = msgspec.structs.replace(narrow, weight_bytes=1e7)
     assert large.bound_us(peak) == pytest.approx(500.0), "half of the weights"
+    fp32 = subgraph("a", weight=1, weight_bytes=1e8)
+    assert fp32.bound_us(peak) == pytest.approx(1e4), "all of its weights"
