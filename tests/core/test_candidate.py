@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import msgspec
@@ -44,18 +45,16 @@ def test_the_untuned_program_has_no_decisions() -> None:
     assert Candidate.untuned("w") == Candidate("w", UNTUNED, ())
 
 
-@given(
-    tile=st.lists(st.integers(-4, 8), max_size=3).map(tuple),
-    choice=st.lists(st.integers(-2, 4), min_size=1, max_size=2).map(tuple),
-    place=st.lists(st.integers(-4, 6), max_size=2).map(tuple),
-    more=st.booleans(),
-)
-def test_decisions_fit_if_tiles_multiply_to_their_extents_and_indices_exist(
-    tile: tuple[int, ...], choice: tuple[int, ...], place: tuple[int, ...], more: bool
-) -> None:
-    axes: tuple[Axis, ...] = (Tile(8, 2), Choice((0, 16, 64), (1.0, 1.0, 1.0)), Location(4))
-    right = len(tile) == 2 and all(factor > 0 for factor in tile) and math.prod(tile) == 8
-    right = right and len(choice) == len(place) == 1 and 0 <= choice[0] < 3 and -2 <= place[0] < 4 and not more
-    assert fits(axes, (tile, choice, place, *([(1,)] if more else []))) == right
-    assert not fits(axes, ((-2, -4), (0,), (0,)))
-    assert fits(axes, ((2, 4), (2,), (3,)))
+def test_decisions_fit_if_tiles_multiply_to_their_extents_and_indices_exist() -> None:
+    for tile in itertools.product(range(-8, 9), repeat=3):
+        assert fits((Tile(8, 3),), (tile,)) == (min(tile) > 0 and math.prod(tile) == 8)
+    assert not fits((Tile(8, 3),), ((2, 4),))
+    for index in range(-5, 8):
+        assert fits((Choice((0, 16, 64), (1.0, 1.0, 1.0)),), ((index,),)) == (0 <= index < 3)
+        assert fits((Location(4),), ((index,),)) == (-2 <= index < 4)
+        assert not fits((Location(4),), ((index, 0),))
+    axes = (Tile(8, 2), Location(4))
+    assert fits(axes, ((2, 4), (0,)))
+    assert not fits(axes, ((2, 4),))
+    assert not fits(axes, ((2, 4), (0,), (0,)))
+    assert not fits(axes, ((2, 4), (9,)))

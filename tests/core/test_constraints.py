@@ -69,6 +69,7 @@ class Limited(msgspec.Struct):
     count: Annotated[int | None, msgspec.Meta(ge=2, le=5)] = None
     size: int = 0
     bits: Literal[4, 8] = 4
+    only: Literal["one"] = "one"
 
 
 @given(share=st.floats(-2.0, 2.0) | st.integers(-1, 2), count=st.integers(0, 7) | st.none(), bits=st.integers(3, 9))
@@ -85,6 +86,9 @@ def test_a_value_passes_if_and_only_if_it_is_within_its_limits(share: float, cou
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        ({"only": "two"}, "unknown only 'two'; use one of: one"),
+        ({"count": 1234567}, "count must be 2 or more and at most 5, and is 1234567"),
+        ({"share": 1.23456789}, "share must be more than 0 and at most 1, and is 1.23457"),
         ({"share": 1.5}, "share must be more than 0 and at most 1, and is 1.5"),
         ({"count": 6}, "count must be 2 or more and at most 5, and is 6"),
         ({"count": 1.0}, "count must be a whole number, and is 1.0"),
@@ -108,7 +112,9 @@ def test_a_field_without_a_default_has_none() -> None:
     class Required(msgspec.Struct):
         name: str
         count: int | None = 3
+        size: int | None = None
 
     fields = fields_of(Required)
     assert (fields["name"].default, fields["name"].optional, fields["name"].kind) == (None, False, str)
     assert (fields["count"].default, fields["count"].optional, fields["count"].kind) == (3, True, int)
+    assert (fields["size"].kind, fields["size"].optional) == (int, True)

@@ -9,8 +9,16 @@ import msgspec
 import pytest
 
 from kintune.core.config import Options
-from kintune.core.failure_report import FailureReport, decode_report, report_path, report_schema
-from kintune.core.report import CampaignReport, CombinationReport, FailedRun, Latencies, ModelIdentity, SubgraphReport
+from kintune.core.failure_report import FailureReport, decode_report, remove_report, report_path, report_schema
+from kintune.core.report import (
+    CampaignReport,
+    CombinationReport,
+    FailedRun,
+    Latencies,
+    ModelIdentity,
+    SubgraphReport,
+    doubts_of,
+)
 from tests.support.reports import example_report
 
 SCHEMA = Path(__file__).parents[2] / "docs/report.schema.json"
@@ -90,3 +98,18 @@ def test_a_report_lies_beside_its_executable(output: str, expected: str) -> None
 
 def test_failures_are_counted_over_all_subgraphs() -> None:
     assert list(FAILURE.failures.items()) == [("crashed", 3), ("build timed out", 2)]
+
+
+def test_a_report_that_is_not_there_need_not_be_removed(tmp_path: Path) -> None:
+    output = tmp_path / "net.kt"
+    report_path(str(output)).write_text("{}")
+    for _ in range(2):
+        remove_report(output)
+        assert not list(tmp_path.iterdir())
+
+
+def test_the_doubts_of_a_document_are_its_lines_by_kind() -> None:
+    document = {"not_compared": ["a", "b"], "uncertain": None}
+    assert doubts_of(document) == ("not compared: a", "not compared: b")
+    assert doubts_of({"uncertain": ["c"]}) == ("uncertain: c",)
+    assert doubts_of({}) == ()

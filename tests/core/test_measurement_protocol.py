@@ -42,6 +42,8 @@ def test_the_largest_activations_need_room_beside_the_weights() -> None:
     assert operands_for([Occurs(1, 3.0, 2.0), Occurs(1, 1.0, 3.0)], 7) == "cool"
     assert operands_for([Occurs(1, 3.0, 2.0), Occurs(1, 1.0, 4.0)], 7) == "cold"
     assert operands_for([Occurs(3, 0.0, 4.0)], 7) == "cold"  # nothing to send anywhere
+    assert operands_for([], 7) == "cold"
+    assert operands_for([Occurs(1, 1.0)], 1) == "cool"
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,9 @@ def test_a_ratio_is_known_where_both_have_a_latency(
     assert (found.name, found.ms, found.low, found.high) == ("fast", baseline_ms, None, None)
     assert found.ratio == (None if ratio is None else pytest.approx(ratio))
     assert FastestBaseline.of({}, network_ms) is None
+    by_name = FastestBaseline.of({"a": 3.0, "b": 2.0, "c": 4.0}, network_ms)
+    assert by_name is not None
+    assert by_name.name == "b"
 
 
 def test_what_was_timed_in_turns_counts_before_what_was_not() -> None:

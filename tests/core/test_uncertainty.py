@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kintune.core.profile import Profile, ProfiledCall
@@ -115,6 +115,9 @@ def test_a_call_is_out_of_proportion_by_its_ratio_its_share_and_its_microseconds
     assert len(lines) == min(len(far), 3) + (len(far) > 3)
 
 
+@example(40, 0.1, 0.4)
+@example(40, 0.1, 0.51)
+@example(3, 0.01, 0.055)
 @given(st.integers(1, 40), st.floats(0.001, 1.0), st.floats(0.001, 3.0))
 def test_a_run_is_far_above_its_kernels_by_twice_and_what_calls_may_cost(
     calls: int, kernels_ms: float, run_ms: float
@@ -165,3 +168,8 @@ def test_a_spread_of_just_half_of_the_median_is_calm() -> None:
 def test_a_call_is_far_beyond_each_of_its_limits(us: float, alone_us: float | None, run_ms: float, far: bool) -> None:
     alone = {} if alone_us is None else {"c": alone_us}
     assert bool(uncertain_calls(profile(call("c", us), run_ms=run_ms), None, alone)) == far
+
+
+def test_the_time_alone_is_told_in_its_unit() -> None:
+    (line,) = uncertain_calls(profile(call("c", 29_960.0)), None, {"c": 2996.0})
+    assert line == "c takes 30 ms here and 3 ms alone"

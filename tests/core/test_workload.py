@@ -31,7 +31,7 @@ def test_each_network_has_its_own_with_how_often_they_occur_in_it() -> None:
 def test_weights_stay_in_the_cache_if_those_of_the_largest_network_do() -> None:
     spec = msgspec.structs.replace(toy_spec(), cool_bytes=100)
     fits = [subgraph("a", (2, 0), weight_bytes=40.0, bytes=40.0), subgraph("b", (0, 1), weight_bytes=90.0, bytes=90.0)]
-    assert spec.of_network(fits).protocol.operands == "cool"
+    assert spec.of_network(fits).protocol.operands == spec.of_network(fits).device_type.operands == "cool"
     larger = [*fits, subgraph("c", (0, 1), weight_bytes=20.0, bytes=20.0)]
     assert spec.of_network(larger).protocol.operands == "cold"
 
