@@ -75,6 +75,8 @@ class FakeSpec(msgspec.Struct, frozen=True):
 class FakeTuningRun:
     """A run that is named after its job, and ends as it is told."""
 
+    confinement = None
+
     def __init__(self, job: Job, place: Path, conclude: Callable[[JobEnd], Any]) -> None:
         self.run_id = f"run-{job.retry_of or job.id}"
         self.conclude = conclude

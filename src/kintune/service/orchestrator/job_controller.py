@@ -346,7 +346,7 @@ class JobController:
         launch = JobLaunch(
             tuning_run.run_id, command, encoded, job.priority, home=home, files=spec.files, output=spec.output,
             repeats=REPEATED, limits=self._factory.limits(job),
-            confinement=tuning_run.confinement if tuning_run.request.isolate else None,
+            confinement=tuning_run.confinement,
         )  # fmt: skip
         self._engine.add(launch)
 

@@ -184,7 +184,7 @@ class _Driver:
         spec = tuning_run.open(about, cores=cores, pipelined=scheduling.pipelined)
         journal.enter(spec, about.compiler, use_known=not tuning_run.request.fresh)
         command = self._placement.on_host(scheduling.job_module)
-        if self._isolation is not None:
+        if tuning_run.confinement is not None:
             command = command.confined_to(tuning_run.confinement)
         encoded, priority = msgspec.msgpack.encode(spec), tuning_run.request.priority
         return JobLaunch(tuning_run.run_id, command, encoded, priority, repeats=REPEATED)
@@ -208,7 +208,7 @@ def _isolation(runs: Sequence[TuningRun]) -> Confinement | None:
     Raises:
         OrderError: this machine lacks what it takes.
     """
-    isolated = [tuning_run.confinement for tuning_run in runs if tuning_run.request.isolate]
+    isolated = [each for tuning_run in runs if (each := tuning_run.confinement) is not None]
     if not isolated:
         return None
     require_isolation()

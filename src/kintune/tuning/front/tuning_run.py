@@ -69,8 +69,10 @@ class TuningRun:
             self._make_folder()
 
     @property
-    def confinement(self) -> Confinement:
+    def confinement(self) -> Confinement | None:
         """What the process of an isolated run may do: read the files of the run, write where its result is made."""
+        if not self.request.isolate:
+            return None
         return Confinement(read=self.request.files, write=(str(self._working.parent),))
 
     def discard(self) -> None:
@@ -200,7 +202,7 @@ class TuningRun:
         named = (packaged.tuned, packaged.untuned, packaged.onnx, packaged.exported, packaged.quantised, *constants)
         for path in filter(None, named):
             made = os.path.dirname(path) == str(self._working.parent) and not os.path.islink(path)
-            if not made and path not in self.confinement.read:
+            if not made and path not in self.request.files:
                 raise JobFailed(f"its process named {path!r} as a file of its result, which is none of its own")
 
     def _find_unfinished(self) -> Run | None:
