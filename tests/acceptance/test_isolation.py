@@ -98,7 +98,7 @@ def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targets]:
     assert {path.name for path in folder.iterdir()} == {"socket", *names}
 
 
-@pytest.fixture(scope="module", params=["all layers", "without namespaces"])
+@pytest.fixture(scope="module", params=["all layers", pytest.param("without namespaces", marks=pytest.mark.slow)])
 def device(
     request: pytest.FixtureRequest, targets: Targets, honest: Built, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[_Device]:

@@ -33,6 +33,7 @@ __all__ = [
     "HybridPackage",
     "hybrid_in_memory",
     "kernel_bounds",
+    "kernel_manifests",
     "operator_domain",
     "read_marked",
     "region_name",
@@ -88,16 +89,25 @@ def kernel_bounds(path: str | os.PathLike[str]) -> tuple[KernelBounds, ...]:
     Raises:
         InputError: the file is missing, is no Kintune executable, is damaged, or is of another format.
     """
+    return tuple(bounds for manifest in kernel_manifests(path) for bounds in manifest.bounds)
+
+
+def kernel_manifests(path: str | os.PathLike[str]) -> list[Manifest]:
+    """The manifests in a file of any kind that tell of kernels: its own, or those of its regions, one after another.
+
+    Raises:
+        InputError: as for `kernel_bounds`.
+    """
     path = Path(path)
     with reading(path) as archive:
         manifest = contents_of(archive, path).executable
         if manifest.hybrid is None:
-            return manifest.bounds
-        found: list[KernelBounds] = []
+            return [manifest]
+        found = []
         for number in range(len(manifest.hybrid.regions)):
             with archive.open(region_name(number)) as file, zipfile.ZipFile(file) as region:
-                found += contents_of(region, path).executable.bounds
-        return tuple(found)
+                found.append(contents_of(region, path).executable)
+        return found
 
 
 def operator_domain(model_digest: str) -> str:

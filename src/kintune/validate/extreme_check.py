@@ -20,6 +20,7 @@ from kintune.core.kernel_call import CallRecord
 from kintune.errors import EngineError
 from kintune.models.onnx_nodes import nodes
 from kintune.runtime.extreme_inputs import MOST_ORDINARY, ExtremeInputs
+from kintune.runtime.hybrid_package import kernel_manifests
 from kintune.runtime.inputs import Array
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baselines import FLUSHING
@@ -211,7 +212,8 @@ class ExtremeCheck:
     @cached_property
     def _spreading(self) -> int:
         """The number of kernels that have NaN in other places than the model."""
-        return sum(spreads(record) for calls in self._run.manifest.calls for record in calls)
+        manifests = kernel_manifests(self._run.item.tuned)
+        return sum(spreads(record) for each in manifests for calls in each.calls for record in calls)
 
 
 def spreads(record: CallRecord) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +18,23 @@ __all__ = ["command"]
 _FAULTS_FOUND = 1
 
 
-@click.group("fuzz", short_help="Draw models, compile them, compare them with references.")
-def command() -> None:
-    """Draw models at random, compile them without measuring, and compare them with references."""
+@click.command("fuzz", short_help="Draw models, compile them, compare the results.")
+@click.argument("what", type=click.Choice(["onnx", "torch"]))
+@click.option("--graphs", type=click.IntRange(min=1), default=1000, show_default=True, help="How many to draw.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("--processes", type=click.IntRange(min=1), default=1, help="How many try them.  [default: 1]")
+@click.option("-o", "--output", metavar="DIR", default="fuzz", show_default=True, help="The results' folder.")
+@json_option
+def command(what: str, **options: Any) -> int:
+    """Draw models at random, compile them without measuring, and compare them with references.
 
-
-def _options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of all kinds of models."""
-    for option in (
-        json_option,
-        click.option("-o", "--output", metavar="DIR", default="fuzz", show_default=True, help="The results' folder."),
-        click.option("--processes", type=click.IntRange(min=1), default=1, help="How many try them.  [default: 1]"),
-        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what is drawn."),
-        click.option("--graphs", type=click.IntRange(min=1), default=1000, show_default=True, help="How many to draw."),
-    ):
-        command = option(command)
-    return command
-
-
-@command.command("onnx")
-@_options
-def onnx(**options: Any) -> int:
-    """Draw ONNX graphs, and compare their results with onnxruntime's and those of ONNX's reference implementation.
-
-    Graph N depends on the seed and N alone.  A run that was interrupted goes on by the same command.  The smallest part
-    of each graph that fails is in DIR/faults.  The exit code is 1 if there are faults.
+    ONNX graphs are compared with onnxruntime and with ONNX's reference implementation, PyTorch's programs with eager
+    mode.  Model N depends on the seed and N alone.  A run that was interrupted goes on by the same command.  The
+    smallest part of each model that fails is in DIR/faults.  The exit code is 1 if there are faults.
     """
-    return _run("onnx", **options)
-
-
-@command.command("torch")
-@_options
-def torch(**options: Any) -> int:
-    """Draw PyTorch programs, and compare their results with those of PyTorch in eager mode.
-
-    Everything else is as for graphs: 'kintune fuzz onnx --help'.
-    """
-    require_torch()
-    return _run("torch", **options)
+    if what == "torch":
+        require_torch()
+    return _run(what, **options)
 
 
 def _run(what: str, graphs: int, seed: int, processes: int, output: str, json_target: JsonTarget) -> int:
