@@ -101,6 +101,12 @@ def test_indices_are_the_first_the_last_and_repeated() -> None:
     assert len(ids) == 4
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_indices_that_come_as_floats_stay_in_their_table(dtype: str) -> None:
+    for each in sets_of(Tensor("ids", (1, 8), dtype, values="ids", below=50)).values():
+        assert ((each.arrays["ids"] >= 0) & (each.arrays["ids"] < 50)).all()
+
+
 def test_masks_hide_all_nothing_and_all_but_one() -> None:
     found = sets_of(Tensor("mask", (1, 8), "int64", values="mask"))
     assert [int(each.arrays["mask"].sum()) for each in found.values()] == [0, 8, 1]

@@ -163,14 +163,19 @@ def _always(value: Callable[[Tensor], int]) -> _Values:
     return lambda tensor, drawn: np.full(tensor.shape, value(tensor), drawn.dtype)
 
 
+_EXACT_INTEGERS = {"float16": 1 << 11, "bfloat16": 1 << 8}
+"""The greatest integer up to which a type holds all of them; 2 to the 24th in float32, more in float64."""
+
+
 def _first(tensor: Tensor) -> int:
     """The least valid index."""
     return tensor.bounds[0] if tensor.bounds is not None else 0
 
 
 def _last(tensor: Tensor) -> int:
-    """The greatest valid index."""
-    greatest = int(np.iinfo(tensor.dtype).max)
+    """The greatest valid index; a float that is an index holds integers exactly up to a power of two."""
+    is_float = tensor.dtype.startswith(("float", "bfloat"))
+    greatest = _EXACT_INTEGERS.get(tensor.dtype, 1 << 24) if is_float else _most(tensor)
     if tensor.bounds is not None:
         greatest = tensor.bounds[1]
     return max(_first(tensor), min(greatest, tensor.below - 1)) if tensor.values == "ids" else greatest
