@@ -87,6 +87,9 @@ struct stat;
 kt_watch *kt_watch_begin(kt_bytes mapped, int descriptor, const struct stat *seen);
 void kt_watch_end(kt_watch *watch);
 
+/* Copies pages in place: from now on, nobody who writes to the file changes this part of the mapping. */
+kt_status kt_watch_copy(kt_watch *watch, kt_bytes part);
+
 /* When a file was last written to, and when anything of it has last changed, such as its name; in nanoseconds. */
 typedef struct {
   int64_t written;

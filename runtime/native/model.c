@@ -8,6 +8,7 @@
 #include <time.h>
 
 #define SETTLED_NS 100000000
+#define MOST_NARROW 65536 /* bytes; larger weights of narrow integers are factors of products */
 
 static uint32_t count_plans(const kt_file *file) {
   uint32_t count = 0;
@@ -21,8 +22,27 @@ static bool are_weights_whole(const kt_model *model) {
   return kt_checksum(model->weights.data, model->weights.nbytes) == model->weights_checksum;
 }
 
-/* Finds the variant's part of the weights, and verifies it. */
-static kt_status load_weights(kt_model *model, const kt_plan_header *header) {
+/* Whether a kernel may use weights as indices. */
+static bool may_be_indices(const kt_plan_tensor *tensor) {
+  if (tensor->place != KT_AT_WEIGHTS || tensor->kind == KT_FLOAT || tensor->kind == KT_BFLOAT) return false;
+  return tensor->nbytes > 0 && (tensor->bits >= 32 || tensor->nbytes <= MOST_NARROW);
+}
+
+/* Copies weights that may be indices where others can change the file: kernels do not check what a plan was built on,
+ * and what is written in the middle of a run must not lead it outside of its memory. */
+static kt_status copy_indices(const kt_model *model, const kt_plan *plan) {
+  kt_status status = KT_OK;
+  for (uint32_t i = 0; i < plan->header.tensor_count && status == KT_OK && model->file.watch != NULL; i++) {
+    const kt_plan_tensor *tensor = &plan->tensors[i];
+    kt_bytes part = {model->weights.data + tensor->offset, (size_t)tensor->nbytes};
+    if (may_be_indices(tensor)) status = kt_watch_copy(model->file.watch, part);
+  }
+  return status;
+}
+
+/* Finds the part of the weights that these plans of a variant use, and verifies it. */
+static kt_status load_weights(kt_model *model, const kt_plan *plans, uint32_t count) {
+  const kt_plan_header *header = &plans->header;
   kt_bytes all;
   kt_status status = kt_file_member(&model->file, model->path, "weights.bin", &all);
   if (status != KT_OK) return status;
@@ -35,10 +55,11 @@ static kt_status load_weights(kt_model *model, const kt_plan_header *header) {
   if (model->file.watch != NULL) kt_watch_look(model->file.watch, &stamp);
   atomic_store(&model->written, stamp.written);
   atomic_store(&model->changed, stamp.changed);
-  if (!are_weights_whole(model))
+  for (uint32_t i = 0; i < count && status == KT_OK; i++) status = copy_indices(model, &plans[i]);
+  if (status == KT_OK && !are_weights_whole(model))
     return kt_fail(KT_ERROR_FORMAT, "%s: damaged: bad checksum of its weights; copy it again, or build it again",
                    model->path);
-  return KT_OK;
+  return status;
 }
 
 static kt_status load_plan(const kt_model *model, kt_loaded_plan *loaded) {
@@ -79,7 +100,7 @@ static kt_status load_variant(kt_model *model, kt_plan *plans, uint32_t count) {
   model->isa = join_isa(plans);
   model->plans = calloc(count, sizeof *model->plans);
   if (model->isa == NULL || model->plans == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for %u plans", count);
-  kt_status status = load_weights(model, &plans->header);
+  kt_status status = load_weights(model, plans, count);
   if (status == KT_OK) status = copy_manifest(model);
   for (uint32_t i = 0; i < count && status == KT_OK; i++) {
     model->plans[i].plan = plans[i];

@@ -17,11 +17,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Pages that were copied. */
+typedef struct copied {
+  uintptr_t start, end;
+  struct copied *next;
+} copied;
+
 struct kt_watch {
   atomic_bool taken;
   _Atomic uintptr_t start; /* of the mapped pages */
   _Atomic uintptr_t end;   /* 0 while there are none */
   atomic_bool lost;        /* a page was cut away, and zeros are in its place */
+  _Atomic(copied *) copies;
   int descriptor;
   struct stat seen;
   struct kt_watch *next;
@@ -34,12 +41,14 @@ static bool installed;
 static struct sigaction previous;
 static uintptr_t page;
 
-/* Puts zeros where pages of a file of ours are lost: from the one at `address` to the end of the mapping. */
+/* Puts zeros where pages of a file of ours are lost: from the one at `address` to the end, or to pages that were copied. */
 static bool replace_pages(uintptr_t address) {
   for (kt_watch *each = atomic_load(&watches); each != NULL; each = each->next) {
     uintptr_t start = atomic_load(&each->start), end = atomic_load(&each->end);
     if (address < start || address >= end) continue;
     uintptr_t from = address & ~(page - 1);
+    for (copied *one = atomic_load(&each->copies); one != NULL; one = one->next)
+      if (one->start > from && one->start < end) end = one->start;
     void *put = mmap((void *)from, end - from, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     if (put == MAP_FAILED) return false;
@@ -137,10 +146,35 @@ static bool is_same_file(const struct stat *one, const struct stat *other) {
   return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
+kt_status kt_watch_copy(kt_watch *watch, kt_bytes part) {
+  uintptr_t start = (uintptr_t)part.data & ~(page - 1), end = ((uintptr_t)part.data + part.nbytes + page - 1) & ~(page - 1);
+  for (copied *one = atomic_load(&watch->copies); one != NULL; one = one->next)
+    if (one->start <= start && end <= one->end) return KT_OK;
+  size_t nbytes = end - start;
+  void *made = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  copied *one = malloc(sizeof *one);
+  if (made != MAP_FAILED && one != NULL) {
+    memcpy(made, (void *)start, nbytes);
+    /* at once, for who reads there meanwhile: another region of the same session */
+    if (mremap(made, nbytes, nbytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) != MAP_FAILED) {
+      *one = (copied){start, end, atomic_load(&watch->copies)};
+      while (!atomic_compare_exchange_weak(&watch->copies, &one->next, one)) continue;
+      return KT_OK;
+    }
+  }
+  free(one);
+  if (made != MAP_FAILED) munmap(made, nbytes);
+  return kt_fail(KT_ERROR_MEMORY, "no memory for a copy of %zu bytes", nbytes);
+}
+
 void kt_watch_end(kt_watch *watch) {
   struct stat now;
   if (fstat(watch->descriptor, &now) == 0 && is_same_file(&now, &watch->seen)) close(watch->descriptor);
   atomic_store(&watch->end, 0);
+  for (copied *one = atomic_exchange(&watch->copies, NULL), *next; one != NULL; one = next) {
+    next = one->next;
+    free(one);
+  }
   atomic_store(&watch->taken, false);
 }
 

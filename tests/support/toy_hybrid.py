@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -78,11 +79,11 @@ def host_graph(described: Manifest, named: bool = False) -> bytes:
     return content
 
 
-def region_file(folder: Path, name: str, plans: Sequence[ExecutionPlan], **changes: str) -> bytes:
+def region_file(folder: Path, name: str, plans: Sequence[ExecutionPlan], **changes: Any) -> bytes:
     """The content of a region's file."""
     most = max(int(np.prod(plan.inputs[0].shape)) for plan in plans)
     weights = [np.arange(most, dtype=np.float32)]
-    return write_model(folder / name, plans, weights, **changes).read_bytes()  # type: ignore[arg-type]
+    return write_model(folder / name, plans, weights, **changes).read_bytes()
 
 
 def write_toy_hybrid(
