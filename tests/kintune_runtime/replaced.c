@@ -1,10 +1,12 @@
 /* Opens models and changes their files: by renaming, by writing in place, by cutting them in the middle of a run.
  *
- * The arguments are a file (see `adding` in toy_model.py: out = x + w + w, where w counts up), and a folder. */
+ * The arguments are a file (see `adding` in toy_model.py: out = x + w + w, where w counts up), a folder, and a file whose
+ * kernels read by fixed indices, in two calls that turn the order of elements around. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +26,7 @@
 
 enum { COUNT = 100000, THREADS = 4 };
 
-static const char *source, *folder;
+static const char *source, *folder, *gathering;
 static char path[512], other[512];
 
 static void copy_file(const char *to) {
@@ -177,6 +179,35 @@ static void cut_in_a_run(void) {
   }
 }
 
+/* Overwrites all of the file with indices that lead far away, after it was cut if `*user` says so. */
+static void overwrite_here(void *user, const char *kernel, int32_t place, int64_t nanoseconds) {
+  (void)kernel, (void)nanoseconds;
+  static int64_t wrong[COUNT];
+  if (place != 0) return;
+  for (int i = 0; i < COUNT; i++) wrong[i] = INT64_C(1) << 40;
+  if (*(bool *)user) CHECK(truncate(path, 0) == 0 && truncate(path, INT64_C(1) << 21) == 0);
+  for (off_t at = 0; at < 1 << 21; at += (off_t)sizeof wrong) write_in_place(at, wrong, sizeof wrong);
+}
+
+/* Kernels do not check indices that are weights: they are those of the file as it was opened. */
+static void indices_stay(void) {
+  for (int cut = 0; cut < 2; cut++) {
+    char command[2048];
+    fresh();
+    snprintf(command, sizeof command, "cp '%s' '%s'", gathering, path);
+    CHECK(system(command) == 0 && size_of() < 1 << 21);
+    kt_context *context = opened(1);
+    static float x[COUNT], y[COUNT];
+    kt_buffer in = {x, sizeof x}, out = {y, sizeof y};
+    for (int i = 0; i < COUNT; i++) x[i] = (float)i;
+    CHECK(kt_run(context, &in, 1, &out, 1) == KT_OK && y[1] == 1.0f && y[COUNT - 1] == COUNT - 1);
+    bool is_cut = cut != 0;
+    CHECK(kt_set_hook(context, overwrite_here, &is_cut) == KT_OK);
+    CHECK(kt_run(context, &in, 1, &out, 1) == KT_ERROR_FILE && y[1] == 1.0f && y[COUNT - 1] == COUNT - 1);
+    kt_context_close(context);
+  }
+}
+
 static void *run_until_refused(void *context) {
   while (run(context) == KT_OK) continue;
   is_refused(context);
@@ -259,10 +290,11 @@ static void others_keep_their_signals(void) {
 }
 
 int main(int count, char **arguments) {
-  CHECK(count >= 3);
+  CHECK(count >= 4);
   source = arguments[1];
   folder = arguments[2];
-  if (count > 3) { /* nobody handles it */
+  gathering = arguments[3];
+  if (count > 4) { /* nobody handles it */
     fresh();
     CHECK(run(opened(1)) == KT_OK);
     fault();
@@ -276,6 +308,7 @@ int main(int count, char **arguments) {
   written_alike();
   written_in_a_run();
   cut_in_a_run();
+  indices_stay();
   cut_while_threads_run();
   copied();
   others_keep_their_signals();
