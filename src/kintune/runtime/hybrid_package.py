@@ -25,7 +25,16 @@ import msgspec
 from kintune.core.kernel_bounds import KernelBounds
 from kintune.errors import InputError, OrderError
 from kintune.runtime.manifest import FORMAT_VERSION, Contents, Manifest, contents_of
-from kintune.runtime.stored_zip import MANIFEST, Content, damaged, map_member, reading, replacing, write_members
+from kintune.runtime.stored_zip import (
+    MANIFEST,
+    Content,
+    check_members,
+    damaged,
+    read_member,
+    reading,
+    replacing,
+    write_members,
+)
 from kintune_runtime.source import file_in_memory
 
 __all__ = [
@@ -50,7 +59,7 @@ _LARGEST_GRAPH = (1 << 31) - 1  # bytes of one protobuf message
 
 
 class HybridPackage(NamedTuple):
-    """An opened file: its manifest, the host graph, and the regions' files as views of the mapped file."""
+    """An opened file: its manifest, the host graph, and the regions' files."""
 
     manifest: Manifest
     graph: bytes
@@ -73,7 +82,7 @@ class HybridPackage(NamedTuple):
             members = [GRAPH, *(region_name(number) for number in range(len(manifest.hybrid.regions)))]
             if missing := [name for name in members if name not in names]:
                 raise damaged(path, f"it has no {missing[0]}")
-            regions = tuple(map_member(archive, path, name).data for name in members[1:])
+            regions = tuple(read_member(archive, path, name).data for name in members[1:])
             return cls(manifest, archive.read(GRAPH), regions)
 
     def region(self, number: int) -> bytes:
@@ -106,6 +115,7 @@ def kernel_manifests(path: str | os.PathLike[str]) -> list[Manifest]:
         found = []
         for number in range(len(manifest.hybrid.regions)):
             with archive.open(region_name(number)) as file, zipfile.ZipFile(file) as region:
+                check_members(region, path, archive.getinfo(region_name(number)).file_size)
                 found.append(contents_of(region, path).executable)
         return found
 

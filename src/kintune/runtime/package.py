@@ -18,7 +18,6 @@ the manifest.  What runs partly in onnxruntime is a file of `kintune.runtime.hyb
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,7 +40,7 @@ from kintune.runtime.manifest import (
     read_manifests,
 )
 from kintune.runtime.plan_format import with_thread_counts
-from kintune.runtime.stored_zip import MANIFEST, PAGE, Content, damaged, map_member, reading, replacing, write_members
+from kintune.runtime.stored_zip import MANIFEST, PAGE, Content, damaged, read_member, reading, replacing, write_members
 from kintune_runtime.library import checksum
 from kintune_runtime.source import file_in_memory
 
@@ -132,7 +131,7 @@ class Package(NamedTuple):
                 Variant(manifest, tuple(plans[number * each : (number + 1) * each]))
                 for number, manifest in enumerate(manifests)
             ]
-            return cls(tuple(variants), map_member(archive, path, _WEIGHTS))
+            return cls(tuple(variants), read_member(archive, path, _WEIGHTS))
 
 
 class VmPackage(NamedTuple):
@@ -155,9 +154,7 @@ class VmPackage(NamedTuple):
         with reading(path, place) as archive:
             contents = contents_of(archive, path)
             library = archive.read(_VM_LIBRARY)
-            mapped = map_member(archive, path, _WEIGHTS)
-        content = np.frombuffer(mmap.mmap(-1, mapped.nbytes + 1), np.uint8)[: mapped.nbytes]  # at a page
-        content[:] = mapped
+            content = read_member(archive, path, _WEIGHTS)
         weights = []
         for slot in contents.weights:
             data = content[slot.offset : slot.offset + slot.nbytes]

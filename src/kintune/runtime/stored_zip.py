@@ -28,11 +28,12 @@ __all__ = [
     "MANIFEST",
     "PAGE",
     "Content",
+    "check_members",
     "copy_file",
     "damaged",
     "folder_beside",
-    "map_member",
     "opened",
+    "read_member",
     "reading",
     "replacing",
     "write_members",
@@ -91,11 +92,27 @@ def reading(path: Path, place: str = "") -> Iterator[zipfile.ZipFile]:
             if not start.startswith(b"PK\x03\x04") or not start.endswith(MANIFEST.encode()):
                 raise InputError(f"{path}: not a Kintune executable; `kintune tune MODEL --output FILE.kt` writes one")
             with zipfile.ZipFile(file) as archive:
+                check_members(archive, path, os.fstat(file.fileno()).st_size)
                 yield archive
     except OSError as error:
         raise _unread(path, error) from error
     except (zipfile.BadZipFile, KeyError, EOFError, ValueError, NotImplementedError, RuntimeError, zlib.error) as error:
         raise damaged(path, str(error).strip("'\"") or type(error).__name__) from error
+
+
+def check_members(archive: zipfile.ZipFile, path: Path, size: int) -> None:
+    """Check that members are stored plainly, in a file of `size` bytes, and that each name leads to one alone.
+
+    Raises:
+        InputError: they are not.
+    """
+    names: set[str] = set()
+    for info in archive.infolist():
+        if info.filename in names:
+            raise damaged(path, f"two members are {info.filename[:80]}")
+        names.add(info.filename)
+        if info.compress_type != zipfile.ZIP_STORED or not info.file_size == info.compress_size <= size:
+            raise damaged(path, f"{info.filename[:80]} is not stored plainly")
 
 
 def _unread(path: Path, error: OSError) -> InputError:
@@ -107,27 +124,21 @@ def damaged(path: Path, what: str) -> InputError:
     return InputError(f"{path}: truncated or damaged ({what}); copy it again, or build it again")
 
 
-def map_member(archive: zipfile.ZipFile, path: Path, name: str) -> npt.NDArray[np.uint8]:
-    """A member's bytes as a private, copy-on-write view of the file; its checksum is verified."""
-    info, file = archive.getinfo(name), archive.fp
-    if file is None or info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-        raise damaged(path, f"{name} is not stored plainly")
-    if info.file_size == 0:
-        return np.empty(0, np.uint8)
-    file.seek(info.header_offset)
-    header = file.read(_LOCAL_HEADER.size)
-    if len(header) != _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
-        raise damaged(path, f"{name} has no header")
-    name_length, extra_length = _LOCAL_HEADER.unpack(header)[-2:]
-    start = info.header_offset + _LOCAL_HEADER.size + name_length + extra_length
-    data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
-    data = data[start : start + info.file_size]
-    checksum = 0
-    for at in range(0, len(data), _CHUNK):
-        checksum = zlib.crc32(data[at : at + _CHUNK].data, checksum)
-    if len(data) != info.file_size or checksum != info.CRC:
-        raise damaged(path, f"bad checksum of {name}")
-    return data
+def read_member(archive: zipfile.ZipFile, path: Path, name: str) -> npt.NDArray[np.uint8]:
+    """A copy of a member's bytes, which begins at a page; its checksum is verified.
+
+    Nobody can change it, or cut it off, once it was verified.
+    """
+    nbytes = archive.getinfo(name).file_size
+    content = np.frombuffer(mmap.mmap(-1, nbytes + 1), np.uint8)[:nbytes]
+    at = 0
+    with archive.open(name) as file:
+        while part := file.read(_CHUNK):
+            content[at : at + len(part)] = np.frombuffer(part, np.uint8)
+            at += len(part)
+    if at != nbytes:
+        raise damaged(path, f"{name} is cut off")
+    return content
 
 
 def _padding(position: int) -> bytes:
