@@ -22,15 +22,17 @@ PYTHONS ?=
 PART ?=
 # How many mutants of each part it draws.
 COUNT ?= 500
-# The seed of the draw.
+# The seed of the draw, and of `make fuzz-reader`.
 SEED ?= 1
+# How many changed files `make fuzz-reader` opens.
+INPUTS ?= 1000000
 
 BIN := $(VENV)/bin
 
 # Tests start some thousands of processes, each of which would compile the sources again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup tune test test-bare test-slow test-hosts mutants lint format benchmarks-page dist release-check docs wheel clean
+.PHONY: help setup tune test test-bare test-slow test-hosts mutants fuzz-reader lint format benchmarks-page dist release-check docs wheel clean
 
 help: ## list the chores and their variables
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -59,6 +61,9 @@ test-hosts: setup ## run the test with several hosts in network namespaces (as r
 mutants: override EXTRA_PACKAGES += mutmut
 mutants: setup ## change one place of the sources at a time, and see whether tests notice; goes on where it ended
 	@$(BIN)/python tools/mutants.py $(PART) --count $(COUNT) --seed $(SEED)
+
+fuzz-reader: setup ## open results that were changed at random, under sanitizers (libFuzzer, with clang); goes on where it ended
+	@PYTHONPATH=. $(BIN)/python -m tests.support.reader_fuzzer --inputs $(INPUTS) --seed $(SEED)
 
 lint: setup ## check style, types and the layers of imports
 	@$(BIN)/ruff check --quiet

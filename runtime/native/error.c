@@ -12,7 +12,7 @@ kt_status kt_fail(kt_status status, const char *format, ...) {
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   for (char *at = text; *at; at++)
-    if (*at == '\n' || *at == '\r') *at = ' ';
+    if ((unsigned char)*at < ' ' || *at == 127) *at = ' '; /* line breaks, and codes that steer a terminal */
   return status;
 }
 

@@ -177,14 +177,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 typedef struct {
   uint8_t *at;
   size_t nbytes;
-  uint8_t *entry; /* of a plan: in the directory of the file that it is in */
+  uint8_t *entry; /* in the directory of the file that it is in; NULL for what is no member */
+  bool is_plan;
 } part;
 
 static part parts[MOST_PARTS];
 static size_t part_count;
 
-static void add_part(uint8_t *at, size_t nbytes, uint8_t *entry) {
-  if (part_count < MOST_PARTS && nbytes > 0) parts[part_count++] = (part){at, nbytes, entry};
+static void add_part(uint8_t *at, size_t nbytes, uint8_t *entry, bool is_plan) {
+  if (part_count < MOST_PARTS && nbytes > 0) parts[part_count++] = (part){at, nbytes, entry, is_plan};
 }
 
 /* Finds plans, weights, manifests, and headers, in regions as well. */
@@ -197,10 +198,10 @@ static void find_parts(uint8_t *data, size_t size, bool inner) {
     uint8_t *at = data + (found.data - data), *name = NULL;
     for (uint8_t *from = at; (from = memmem(from, size - (size_t)(from - data), names[i], strlen(names[i]))) != NULL; from++) name = from;
     if (names[i][0] == 'r' && !inner) find_parts(at, found.nbytes, true);
-    add_part(at, found.nbytes, names[i][0] == 'p' && name != NULL && name - at >= 46 ? name - 46 : NULL);
+    add_part(at, found.nbytes, name != NULL && name - at >= 46 ? name - 46 : NULL, names[i][0] == 'p');
   }
-  add_part(data + size - (size < 1024 ? size : 1024), size < 1024 ? size : 1024, NULL); /* the directory */
-  add_part(data, size < 256 ? size : 256, NULL);
+  add_part(data + size - (size < 1024 ? size : 1024), size < 1024 ? size : 1024, NULL, false); /* the directory */
+  add_part(data, size < 256 ? size : 256, NULL, false);
 }
 
 static uint64_t interesting(const part *of) {
@@ -262,9 +263,63 @@ static void repair_plan(const part *of) {
   memcpy(of->at + field, &checksum, sizeof checksum);
 }
 
+/* The bytes of a tensor by its extents. */
+static uint64_t bytes_of(const kt_plan_tensor *tensor, const uint8_t *extents, uint32_t count) {
+  uint64_t nbytes = tensor->bits / 8u;
+  for (uint32_t i = 0; i < tensor->rank && tensor->extents < count && i < count - tensor->extents; i++) {
+    int64_t extent;
+    memcpy(&extent, extents + (tensor->extents + i) * sizeof extent, sizeof extent);
+    nbytes *= (uint64_t)extent;
+  }
+  return nbytes;
+}
+
+/* Changes where a tensor lies, its type or its extents, and the bytes of all tensors accordingly. */
+static void change_tensor(const part *of) {
+  kt_plan_header header;
+  if (of->nbytes < sizeof header) return;
+  memcpy(&header, of->at, sizeof header);
+  uint32_t count = header.tensor_count, extent_count = header.extent_count;
+  if (count == 0 || extent_count == 0 || count > ROOM || extent_count > ROOM) return;
+  uint8_t *tensors = of->at + sizeof header, *extents = tensors + count * sizeof(kt_plan_tensor);
+  if (extents + extent_count * 8 > of->at + of->nbytes) return;
+  size_t chosen = below(count), place = below(extent_count);
+  int64_t extent;
+  memcpy(&extent, extents + place * 8, sizeof extent);
+  if (below(3) == 0) extent = (int64_t)(below(2) == 0 ? (uint64_t)extent * (1 + below(40)) : below(70));
+  memcpy(extents + place * 8, &extent, sizeof extent);
+  for (size_t i = 0; i < count; i++) {
+    kt_plan_tensor tensor;
+    memcpy(&tensor, tensors + i * sizeof tensor, sizeof tensor);
+    if (i == chosen && below(2) == 0) tensor.offset = below(2) == 0 ? below(3) : below(128) * KT_ALIGNMENT;
+    if (i == chosen && below(4) == 0) tensor.place = (uint8_t)below(4);
+    if (i == chosen && below(4) == 0) tensor.bits = (uint8_t)(8u << below(4));
+    if (i == chosen && below(4) == 0) tensor.kind = (uint8_t)(1 + below(5));
+    if (i == chosen && below(4) == 0) tensor.rank = (uint8_t)below(4);
+    if (i == chosen && below(3) == 0) tensor.extents = (uint32_t)below(extent_count);
+    tensor.nbytes = bytes_of(&tensor, extents, extent_count);
+    memcpy(tensors + i * sizeof tensor, &tensor, sizeof tensor);
+  }
+}
+
+/* Changes the lengths, or the place, of a member in the directory. */
+static void change_entry(const part *of) {
+  uint64_t value = interesting(of);
+  switch (below(3)) {
+    case 0:
+      memcpy(of->entry + 20, &value, 4);
+      memcpy(of->entry + 24, &value, 4);
+      break;
+    case 1: memcpy(of->entry + 42, &value, 4); break;
+    default: memcpy(of->entry + 28 + 2 * below(3), &value, 2);
+  }
+}
+
 static void change_part(part *of, uint8_t *end) {
   for (size_t edits = 1 + below(4); edits > 0; edits--) {
-    if (of->entry != NULL && below(6) == 0) resize(of, end);
+    if (of->entry != NULL && below(16) == 0) change_entry(of);
+    else if (of->is_plan && below(6) == 0) resize(of, end);
+    else if (of->is_plan && below(2) == 0) change_tensor(of);
     else write_value(of);
   }
   if (below(16) != 0) repair_plan(of);
@@ -291,10 +346,10 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t most, unsigned
   part_count = 0;
   find_parts(data, size, false);
   size_t plans = 0;
-  for (size_t i = 0; i < part_count; i++) plans += parts[i].entry != NULL;
+  for (size_t i = 0; i < part_count; i++) plans += parts[i].is_plan;
   size_t chosen = below(part_count);
   if (plans > 0 && below(3) != 0)
-    while (parts[chosen].entry == NULL) chosen = below(part_count);
+    while (!parts[chosen].is_plan) chosen = below(part_count);
   if (below(12) == 0) return change_structure(data, size, most);
   change_part(&parts[chosen], data + size);
   return size;

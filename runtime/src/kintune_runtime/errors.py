@@ -10,7 +10,14 @@ class KintuneError(Exception):
 
 
 class InputError(KintuneError):
-    """Something from outside is wrong: a file, an argument, an array.  Nothing was changed."""
+    """Something from outside is wrong: a file, an argument, an array.  Nothing was changed.
+
+    Its text is one line of printable characters: names in files may have line breaks, and codes that steer a terminal.
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
 class RunError(KintuneError):

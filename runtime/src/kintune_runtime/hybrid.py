@@ -42,6 +42,7 @@ __all__ = ["HybridContext", "HybridExecutable", "is_hybrid"]
 
 _MANIFEST, _GRAPH = "manifest.json", "graph.onnx"
 _MOST_THREADS = 4096
+_LARGEST = 1 << 63
 _NODE_TIME = "_kernel_time"  # how onnxruntime's profile ends the names of nodes
 _OPTIONAL = "optional"  # the kind of an output that may be nothing
 
@@ -85,7 +86,7 @@ class HybridExecutable(BaseExecutable):
         self._manifest = self._read_manifest()
         try:
             self._describe(self._manifest["executable"])
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise _damaged(self._name, f"{_MANIFEST}: {error}") from error
         self._whole: Executable | None = None
         self._idle: dict[tuple[int, int], list[Context]] = {}  # contexts of the whole network: plan, threads
@@ -348,7 +349,10 @@ class HybridExecutable(BaseExecutable):
         """The content of a member, whose checksum is verified."""
         try:
             with open(f"/proc/self/fd/{self._descriptor}", "rb") as file, zipfile.ZipFile(file) as archive:
-                content, checksum = archive.read(member), archive.getinfo(member).CRC
+                info = archive.getinfo(member)
+                if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+                    raise ValueError(f"{member} is not stored plainly")
+                content, checksum = archive.read(member), info.CRC
             if self._checksums.setdefault(member, checksum) != checksum:
                 raise ValueError(f"another {member}")
             return content
@@ -485,11 +489,30 @@ def _ends(about: dict[str, Any]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]
 
 
 def _tensor(told: dict[str, Any]) -> Tensor:
+    """One of them; a TypeError or ValueError where it is none."""
     bounds = told.get("bounds")
+    least, greatest = map(_whole, bounds) if bounds else (0, 0)
     return Tensor(
-        told["name"], tuple(told["shape"]), told["dtype"], tuple(bounds) if bounds else None, told.get("values", ""),
-        told.get("below", 0), tuple(told.get("choices", ())),
+        _text(told["name"]), tuple(map(_whole, told["shape"])), _text(told["dtype"]),
+        (least, greatest) if bounds else None, _text(told.get("values", "")), _whole(told.get("below", 0)),
+        tuple(map(_number, told.get("choices", ()))),
     )  # fmt: skip
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{str(value)[:60]} is no text")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or not -_LARGEST <= value < _LARGEST:
+        raise TypeError(f"{str(value)[:60]} is no whole number of 64 bits")
+    return value
+
+
+def _number(value: Any) -> float | int:
+    return value if isinstance(value, float) else _whole(value)
 
 
 _Expected = tuple[tuple[str, tuple[int, ...], "np.dtype[Any]"], ...]
