@@ -29,6 +29,7 @@ from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
 from kintune.compiler.graph.lowering_rules import divide_exactly, keep_nan
 from kintune.compiler.graph.needed_rows import ComputeNeededRows
+from kintune.compiler.graph.no_elements import ReduceNothing
 from kintune.compiler.graph.norm_rules import lower_norms
 from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
 from kintune.compiler.graph.norms import RecogniseNorms
@@ -120,6 +121,7 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         return [
             CountAxesFromFront(),
             relax.transform.DecomposeOpsForInference(),
+            ReduceNothing(),
             FoldTensors(),
             FoldDequantised(),
             relax.transform.FoldConstant(),
@@ -128,6 +130,7 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
     passes = [
         CountAxesFromFront(),
         relax.transform.DecomposeOpsForInference(),
+        ReduceNothing(),
         FoldTensors(),
         *([UseIntegers(bytes_=bytes_)] if target.kind.name == "llvm" else []),
         FoldDequantised(),

@@ -38,6 +38,7 @@ from tvm.relax.transform.legalize_ops import binary
 from tvm.relax.transform.legalize_ops.common import _try_convert_to_scalar_const
 
 from kintune.compiler.graph.extreme_rules import EXTREMES, is_nan
+from kintune.compiler.hidden_values import bindable
 from kintune.hardware.gpu_target import GPU
 
 __all__ = ["divide_exactly", "keep_nan", "use_vector_functions", "vectorise_nan_tests"]
@@ -183,7 +184,7 @@ def _let(name: str, value: Any, body: Callable[[Any], Any]) -> Any:
     The result may be used only once in an expression, since it binds the variable.
     """
     variable = tirx.Var(name, str(value.ty))
-    return tirx.Let(variable, value, body(variable))
+    return tirx.Let(variable, bindable(value), body(variable))
 
 
 def _horner(coefficients: Sequence[float], at: Any) -> Any:

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from kintune.compiler.hidden_values import bindable
 from kintune.compiler.programs.loops import buffer, index, replaced
 from kintune.compiler.programs.row_passes import CHANGING, Pass
 
@@ -51,7 +52,7 @@ def written(each: Pass, values: dict[Any, Any], lane: Any = None, lanes: int = 1
             known[binding.variable] = tirx.BufferLoad(made, at)
         else:
             known[binding.variable] = variable = tirx.Var(name, binding.variable.ty)
-            found.statements.append(tirx.Bind(variable, value))
+            found.statements.append(tirx.Bind(variable, bindable(value)))
     return found._replace(value=replaced(each.value, known))
 
 

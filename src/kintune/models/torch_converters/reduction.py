@@ -65,7 +65,7 @@ def _holds(operator: Callable[..., Any]) -> Converter:
     """Whether any or all elements are not zero."""
 
     def convert(t: Translation, a: SimpleNamespace) -> Expression:
-        value = t.cast(t.cast(a.self, "bool"), "int8")
+        value = t.cast(t.cast(a.self, "bool"), "uint8")  # of no elements the maximum is 0, and the minimum is not
         return t.cast(
             t.cast(_reduce(t, operator, value, getattr(a, "dim", None), getattr(a, "keepdim", False)), "bool"),
             t.result.dtype,
