@@ -31,8 +31,9 @@ def run_emulated(
     if not (libraries / "ld-linux-aarch64.so.1").exists():
         pytest.skip("no C library for aarch64: apt-get install libc6-arm64-cross")
     system = folder / "system"
-    (system / "proc").mkdir(parents=True)
+    (system / "proc").mkdir(parents=True, exist_ok=True)
     (system / "proc" / "cpuinfo").write_text(f"processor\t: 0\nFeatures\t: {features}\n")
-    (system / "lib").symlink_to(libraries)
+    if not (system / "lib").exists():
+        (system / "lib").symlink_to(libraries)
     whole = [str(emulator), "-cpu", cpu, "-L", str(system), *map(str, command)]
     return subprocess.run(whole, cwd=folder, capture_output=True, text=True, check=False)

@@ -27,18 +27,23 @@ RANDOM = frozenset(
 
 _NUMERIC = "biuf"
 
+_IGNORE_NAN = frozenset({"ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"})
+"""Operators that ignore most NaN in onnxruntime, and must not; beside padding, the maximum is -inf there, too."""
+
 
 def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -> list[NDArray[Any]] | None:
     """Returns the outputs that onnxruntime computes for a node with these inputs, without optimisation.
 
     An input that is None is left out.  An output without a name is an empty array in the list.
 
-    Returns None for operators whose results are random, where inputs or outputs are no tensors of numbers, and where
-    onnxruntime fails.
+    Returns None for operators whose results are random, where inputs or outputs are no tensors of numbers, where
+    onnxruntime ignores a NaN, and where it fails.
     """
     if node.op_type in RANDOM | {"Dropout"} or any(
         value is not None and value.dtype.kind not in _NUMERIC for value in values
     ):
+        return None
+    if node.op_type in _IGNORE_NAN and values[0] is not None and not np.isfinite(values[0]).all():
         return None
     values = without_overflow(node, values)
     try:

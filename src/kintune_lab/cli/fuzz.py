@@ -19,7 +19,7 @@ _FAULTS_FOUND = 1
 
 
 @click.command("fuzz", short_help="Draw models, compile them, compare the results.")
-@click.argument("what", type=click.Choice(["onnx", "torch"]))
+@click.argument("what", type=click.Choice(["onnx", "torch", "quantised", "candidates"]))
 @click.option("--graphs", type=click.IntRange(min=1), default=1000, show_default=True, help="How many to draw.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--processes", type=click.IntRange(min=1), default=1, help="How many try them.  [default: 1]")
@@ -29,8 +29,11 @@ def command(what: str, **options: Any) -> int:
     """Draw models at random, compile them without measuring, and compare them with references.
 
     ONNX graphs are compared with onnxruntime and with ONNX's reference implementation, PyTorch's programs with eager
-    mode.  Model N depends on the seed and N alone.  A run that was interrupted goes on by the same command.  The
-    smallest part of each model that fails is in DIR/faults.  The exit code is 1 if there are faults.
+    mode.  "quantised" draws quantised graphs, and compiles each for all instructions for products of bytes that this
+    CPU has; "candidates" takes a candidate of the search, drawn at random, for each subgraph of an ONNX graph.
+
+    Model N depends on the seed and N alone.  A run that was interrupted goes on by the same command.  The smallest part
+    of each model that fails is in DIR/faults.  The exit code is 1 if there are faults.
     """
     if what == "torch":
         require_torch()
@@ -56,7 +59,12 @@ def _lines(counts: Counts) -> list[str]:
     mean = counts.nodes / counts.graphs if counts.graphs else 0.0
     lines = [counts.line(0, 0).rpartition(";")[0], f"{mean:.1f} nodes a graph, {len(counts.operators)} operators"]
     lines += [f"{number} x {signature}" for signature, number in counts.signatures.most_common()]
-    for what, found in (("refused", counts.refused), ("the references differ", counts.disputed)):
+    for what, found in (
+        ("refused", counts.refused),
+        ("the references differ", counts.disputed),
+        ("programs", counts.programs),
+        ("refused while they were built", counts.unbuilt),
+    ):
         if found:
             lines.append(f"{what}: " + ", ".join(f"{name} x{number}" for name, number in found.most_common()))
     return lines

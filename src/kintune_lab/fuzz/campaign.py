@@ -51,6 +51,8 @@ class Counts(msgspec.Struct):
     refused: Counter[str] = msgspec.field(default_factory=Counter)
     disputed: Counter[str] = msgspec.field(default_factory=Counter)
     operators: Counter[str] = msgspec.field(default_factory=Counter)
+    programs: Counter[str] = msgspec.field(default_factory=Counter)
+    unbuilt: Counter[str] = msgspec.field(default_factory=Counter)
 
     @property
     def graphs(self) -> int:
@@ -68,6 +70,8 @@ class Counts(msgspec.Struct):
         self.nodes += len(verdict.kept)
         self.operators.update(verdict.operators)
         self.refused.update(set(verdict.refused))
+        self.programs.update(verdict.programs)
+        self.unbuilt.update(verdict.unbuilt)
         self.disputed.update({text.partition(":")[0] for text in verdict.disputed})
         if signature:
             self.signatures[signature] += 1

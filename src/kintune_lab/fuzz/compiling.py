@@ -2,42 +2,91 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+
+from kintune.core.candidate import Candidate, Sketch
+from kintune.core.stage_requests import Built
+from kintune.errors import BuildError
 from kintune.models.model import ImportedModel
-from kintune.runtime.target import resolve_target
+from kintune.runtime.target import NATIVE, instruction_set, missing_features, resolve_target
+from kintune.search.evolve import draw
+from kintune.search.processor import Processor
+from kintune.search.sketch_program import program_of
 
 if TYPE_CHECKING:
     from kintune.compiler.graph.lower import Lowered
-    from kintune.core.candidate import Candidate, Sketch
 
-__all__ = ["Compiler"]
+__all__ = ["CANDIDATES", "DEFAULT", "QUANTISED", "Chosen", "Compiler", "Way", "default_schedules", "ways_of"]
+
+_RULES = 6  # each so many models, subgraphs get the first program of their rule
+_DRAWN = 4  # candidates of a subgraph, of which the first that can be built is taken
+
+CANDIDATES, QUANTISED, DEFAULT = "candidates", "quantised", "onnx"
+
+INSTRUCTION_SETS = {
+    "no products of bytes": "llvm -mcpu=x86-64-v3",
+    "vnni256": "llvm -mcpu=x86-64-v3 -mattr=+avxvnni",
+    "vnni": "llvm -mcpu=cascadelake",
+}
+"""Targets for this architecture by the variant of the programs that multiply bytes there."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Programs by the digests of their subgraphs; `kernels` by candidate are built already, `refused` are not valid."""
+
+    programs: dict[str, tuple[Sketch, Candidate]] = field(default_factory=dict)
+    kernels: dict[str, Built] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+
+    def alone(self) -> Iterator[tuple[str, Chosen]]:
+        """Each program without the others, and its description."""
+        for digest, (sketch, candidate) in self.programs.items():
+            said = f"{_title(sketch)}, subgraph {digest}, sketch {sketch.digest}, decisions {candidate.decisions}"
+            yield said, replace(self, programs={digest: (sketch, candidate)})
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """The names of the programs."""
+        return tuple(_title(sketch) for sketch, _ in self.programs.values())
+
+
+def _title(sketch: Sketch) -> str:
+    return program_of(sketch) or "MetaSchedule"
 
 
 class Compiler:
-    """Compiles for one thread of this machine."""
+    """Compiles for one thread of a CPU, by default that of this machine."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: str = NATIVE) -> None:
+        """`target` is spelled as for `resolve_target`."""
         import tvm
 
-        self._text = resolve_target("native", 1)
+        self._text = resolve_target(target, 1)
         self._target = tvm.target.Target(json.loads(self._text))
+        self._machine = Processor.of(instruction_set(self._text))
 
-    def compile(self, model: ImportedModel, *, rules: bool = False, keep_denormals: bool = False) -> Any:
-        """The model as an executable; with `rules` each subgraph gets the first program of its rule.
+    def lower(self, model: ImportedModel) -> Lowered:
+        """The model's subgraphs."""
+        from kintune.compiler.graph.lower import lower
 
-        Without, subgraphs get the compiler's default schedule.
+        return lower(model.module, self._target)
+
+    def build(self, model: ImportedModel, lowered: Lowered, chosen: Chosen, *, keep_denormals: bool = False) -> Any:
+        """The model as an executable; subgraphs without a chosen program get the compiler's default schedule.
 
         Raises:
             BuildError: as for `build_executable`.
         """
         from kintune.compiler.graph.executable import build_executable, describe_build
-        from kintune.compiler.graph.lower import lower
 
-        lowered = lower(model.module, self._target)
-        chosen = self._first_programs(lowered) if rules else {}
         manifest = describe_build(
             model_name=model.name,
             model_digest=model.digest,
@@ -47,28 +96,93 @@ class Compiler:
             outputs=model.outputs,
             checks=model.checks,
             chosen={},
-            sketches=[sketch for sketch, _ in chosen.values()],
+            sketches=[sketch for sketch, _ in chosen.programs.values()],
             keep_denormals=keep_denormals,
         )
-        return build_executable(lowered, chosen, self._target, manifest)
+        return build_executable(lowered, chosen.programs, self._target, manifest, chosen.kernels)
 
-    def _first_programs(self, lowered: Lowered) -> dict[str, tuple[Sketch, Candidate]]:
+    def compile(self, model: ImportedModel, *, rules: bool = False) -> Any:
+        """The model as an executable; with `rules` each subgraph gets the first program of its rule.
+
+        Raises:
+            BuildError: as for `build_executable`.
+        """
+        lowered = self.lower(model)
+        return self.build(model, lowered, self.first_programs(lowered) if rules else Chosen())
+
+    def first_programs(self, lowered: Lowered) -> Chosen:
         """The first valid program by rule of each subgraph that has one."""
-        from kintune.compiler.space.sketches import generate_sketches
         from kintune.compiler.space.tvm_space import TvmSpace
-        from kintune.search.processor import Processor
 
-        sketches: Sequence[Sketch] = [
-            sketch
-            for workload in lowered.workloads
-            for sketch in generate_sketches(workload.digest, workload.module, self._target)
-        ]
+        sketches = [sketch for workload in lowered.workloads for sketch in self._sketches(workload)]
         by_digest = {sketch.digest: sketch for sketch in sketches}
         modules = {workload.digest: workload.module for workload in lowered.workloads}
-        space = TvmSpace(modules, sketches, self._target, Processor(8, 16, 1), 1)
-        chosen = {}
+        space = TvmSpace(modules, sketches, self._target, self._machine, 1)
+        found = {}
         for digest in modules:
             drafts = [draft for draft in space.verify(space.rules(digest, 2)) if draft]
             if drafts:
-                chosen[digest] = (by_digest[drafts[0].candidate.sketch], drafts[0].candidate)
-        return chosen
+                found[digest] = (by_digest[drafts[0].candidate.sketch], drafts[0].candidate)
+        return Chosen(found)
+
+    def drawn_candidates(self, lowered: Lowered, seed: Sequence[int]) -> Chosen:
+        """For each subgraph the first of a few candidates, drawn as the search draws them, that can be built."""
+        from kintune.compiler.build import build_candidate
+        from kintune.compiler.space.replay import save_workload
+
+        found, kernels, refused = {}, {}, []
+        for workload in lowered.workloads:
+            rng = np.random.default_rng((*seed, int(workload.digest, 16)))
+            groups: dict[str, list[Sketch]] = {}
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                for sketch in self._sketches(workload):
+                    groups.setdefault(_title(sketch), []).append(sketch)
+            refused += [line.partition(":")[0] for line in said.getvalue().splitlines() if " fail" in line]
+            for _ in range(_DRAWN if groups else 0):
+                program = groups[sorted(groups)[int(rng.integers(len(groups)))]]
+                sketch = program[int(rng.integers(len(program)))]
+                candidate = draw(sketch, rng)
+                try:
+                    built = build_candidate(self._target, save_workload(workload.module), sketch, candidate)
+                except BuildError:
+                    refused.append(_title(sketch))
+                    continue
+                found[workload.digest], kernels[candidate.digest] = (sketch, candidate), built
+                break
+        return Chosen(found, kernels, tuple(refused))
+
+    def _sketches(self, workload: Any) -> Sequence[Sketch]:
+        from kintune.compiler.space.sketches import generate_sketches
+
+        return generate_sketches(workload.digest, workload.module, self._target)
+
+
+Choose: TypeAlias = Callable[[Compiler, "Lowered", Sequence[int]], Chosen]
+"""Chooses programs for a lowered model of a seed and number."""
+
+
+class Way(NamedTuple):
+    """How models are compiled: for which CPU, and which programs their subgraphs get; `name` tells it from others."""
+
+    name: str
+    compiler: Compiler
+    choose: Choose
+
+
+def default_schedules(compiler: Compiler, lowered: Lowered, seed: Sequence[int]) -> Chosen:
+    """Nothing; for each sixth model the first programs by rule."""
+    return Chosen() if seed[-1] % _RULES else compiler.first_programs(lowered)
+
+
+def _programs_of_bytes(compiler: Compiler, lowered: Lowered, seed: Sequence[int]) -> Chosen:
+    return compiler.drawn_candidates(lowered, seed) if seed[-1] % 2 else compiler.first_programs(lowered)
+
+
+def ways_of(what: str) -> list[Way]:
+    """The ways in which models of a kind are compiled: all must compute the same."""
+    if what == QUANTISED:
+        here = [name for name, text in INSTRUCTION_SETS.items() if not missing_features(resolve_target(text, 1))]
+        return [Way(name, Compiler(INSTRUCTION_SETS[name]), _programs_of_bytes) for name in here]
+    if what == CANDIDATES:
+        return [Way("", Compiler(), lambda compiler, lowered, seed: compiler.drawn_candidates(lowered, seed))]
+    return [Way("", Compiler(), default_schedules)]

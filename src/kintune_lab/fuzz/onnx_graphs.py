@@ -23,22 +23,23 @@ __all__ = ["OnnxGraphs"]
 class OnnxGraphs:
     """The graphs of a seed; see `Subject`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, quantised: bool = False) -> None:
         self._seed = seed
+        self._quantised = quantised
         self._number = -1
         self._drawn = DrawnGraph(0)
         self._evaluator = Evaluator(0)
 
     def draw(self, number: int) -> None:
         """As `Subject.draw`."""
-        self._drawn = draw_graph(self._seed, number)
+        self._drawn = draw_graph(self._seed, number, quantised=self._quantised)
         self._evaluator = Evaluator(self._drawn.opset)
         self._number = number
 
     @property
     def operators(self) -> Sequence[str]:
         """As `Subject.operators`."""
-        return [node.op_type for node in self._drawn.nodes]
+        return [f"{node.domain}.{node.op_type}".lstrip(".") for node in self._drawn.nodes]
 
     @property
     def version(self) -> int:

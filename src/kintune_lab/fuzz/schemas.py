@@ -15,15 +15,17 @@ from onnx.defs import OpSchema
 
 from kintune_lab.fuzz.drawing import Attributes, Drawer, NoSuchValue
 from kintune_lab.fuzz.graph import DrawnGraph
-from kintune_lab.fuzz.rules.table import ATTRIBUTES, OTHER_DOMAINS, RULES, SHARES
+from kintune_lab.fuzz.rules.table import ATTRIBUTES, OTHERS, QUANTISED, RULES, SHARES
 from kintune_lab.fuzz.values import INTEGERS
 
 __all__ = ["draw_graph"]
 
 _FIRST_OPSET, _LAST_OPSET = 7, 26
+_FIRST_QUANTISED_OPSET = 10
 _MEAN_NODES = 10
 
 _FAVOURED_TYPES = ("float32",) * 6 + ("float16", "float64", "int8", "uint8", "int32", "int64", "bool", "")
+_FAVOURED_BYTES = ("int8", "uint8", "uint8", "float32")
 _BOOST = 40.0
 _OFTEN_FUSED = (
     *(
@@ -70,7 +72,7 @@ def _operators_of(opset: int) -> tuple[tuple[str, float], ...]:
         drawn = schema.domain == "" and schema.since_version <= opset and schema.name not in _LEFT_OUT
         if drawn and not _schema(schema.name, opset).deprecated:
             found[schema.name] = SHARES.get(schema.name, 1.0)
-    found |= {name: SHARES.get(name, 0.4) for name in OTHER_DOMAINS}
+    found |= {name: SHARES.get(name, 0.4) for name in OTHERS}
     return tuple(sorted(found.items()))
 
 
@@ -184,12 +186,16 @@ def _favoured(rng: np.random.Generator, operators: Sequence[tuple[str, float]]) 
     return [(name, share * (_BOOST if name in chosen else 1.0)) for name, share in operators]
 
 
-def draw_graph(seed: int, number: int) -> DrawnGraph:
-    """Draw graph `number`; it depends on the two numbers, and on the installed onnx and onnxruntime, alone."""
+def draw_graph(seed: int, number: int, *, quantised: bool = False) -> DrawnGraph:
+    """Draw graph `number`; it depends on the two numbers, and on the installed onnx and onnxruntime, alone.
+
+    With `quantised`, most of its operators are those of quantised models.
+    """
     rng = np.random.default_rng((seed, number))
-    opset = int(rng.integers(_FIRST_OPSET, _LAST_OPSET + 1))
-    drawer = Drawer(rng, opset, _favoured(rng, _operators_of(opset)), _draw_node)
-    drawer.favoured = str(rng.choice(_FAVOURED_TYPES))
+    opset = int(rng.integers(_FIRST_QUANTISED_OPSET if quantised else _FIRST_OPSET, _LAST_OPSET + 1))
+    operators = list(QUANTISED.items()) if quantised else _favoured(rng, _operators_of(opset))
+    drawer = Drawer(rng, opset, operators, _draw_node)
+    drawer.favoured = str(rng.choice(_FAVOURED_BYTES if quantised else _FAVOURED_TYPES))
     drawer.grow(1 + int(rng.poisson(_MEAN_NODES - 1)))
     drawer.graph.nodes = drawer.nodes
     return drawer.graph

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from kintune.errors import KintuneError, cause_line
 from kintune.models.importer import load
+from kintune.models.model import ImportedModel
 from kintune.models.ref import parse_ref
 from kintune.runtime.inputs import write_arrays
 from kintune_lab.fuzz.comparing import UNDECIDED, difference
-from kintune_lab.fuzz.compiling import Compiler
+from kintune_lab.fuzz.compiling import Chosen, Way
 from kintune_lab.fuzz.evaluation import Refused, Value
 from kintune_lab.fuzz.subject import Part, Subject, Values
 from kintune_lab.fuzz.values import Array, is_large
@@ -26,21 +29,29 @@ __all__ = ["DRAWN", "REFERRED", "Trial"]
 DRAWN, REFERRED = "drawn", "computed by the references"
 """What has been done with a model: a process that ends before the second did not end by our doing."""
 
-_RULES = 6  # each so many models, subgraphs get the first program of their rule
 _SETS = 3  # of inputs
 _SAMPLES = (4, 20)  # draws of noise: a few, and more where these do not explain a difference
 
 
 class Trial:
-    """Tries the models of a subject; keeps the last one, so that parts of it are tried without drawing it again."""
+    """Tries the models of a subject; keeps the last one, so that parts of it are tried without drawing it again.
+
+    Each model is compiled in each of the `ways`.  What these compute must agree with the references, and integers in
+    several ways be the same bit for bit.
+    """
 
     def __init__(
-        self, subject: Subject, stage: Callable[[str, tuple[str, ...]], None] = lambda said, operators: None
+        self,
+        subject: Subject,
+        ways: Sequence[Way],
+        seed: int = 0,
+        stage: Callable[[str, tuple[str, ...]], None] = lambda said, operators: None,
     ) -> None:
         """`stage` is called with what is done, and with the operators of the model."""
         self._subject = subject
         self._stage = stage
-        self._compiler = Compiler()
+        self._ways = ways
+        self._seed = seed
         self._number = -1
         self._sets: list[Values] = []
 
@@ -105,16 +116,44 @@ class Trial:
                 return Verdict(Kind.INTERNAL, f"import: {type(error).__name__}: {cause_line(error)}", kept, operators)
             if only_import:
                 return Verdict(Kind.RIGHT)
-            try:
-                executable = self._compiler.compile(model, rules=self._number % _RULES == 0, keep_denormals=True)
-                names = _names_of([tensor.name for tensor in executable.inputs], part.inputs)
-                found = [
-                    executable.run({own: np.asarray(values[name]) for own, name in names.items()})
-                    for values in self._sets
-                ]
-            except Exception as error:
-                return Verdict(Kind.INTERNAL, f"{type(error).__name__}: {cause_line(error)}", kept, operators)
-        return self._compare(part, found, kept, operators)
+            found: dict[str, list[Mapping[str, Array]]] = {}
+            programs: list[str] = []
+            refused: list[str] = []
+            for way in self._ways:
+                try:
+                    lowered = way.compiler.lower(model)
+                    chosen = way.choose(way.compiler, lowered, (self._seed, self._number))
+                    found[way.name] = self._outputs(way, model, lowered, chosen, part)
+                except Exception as error:
+                    said = f"{type(error).__name__}: {cause_line(error)}"
+                    return Verdict(Kind.INTERNAL, _of(way, said), kept, operators)
+                programs += chosen.titles
+                refused += chosen.refused
+                verdict = self._compare(part, found[way.name], kept, operators)
+                if verdict.kind is Kind.WRONG:
+                    culprit = self._culprit(way, model, lowered, chosen, part)
+                    return msgspec.structs.replace(verdict, reason=_of(way, verdict.reason + culprit))
+        first, *others = found
+        for name in others:
+            if said := _differs(found[first], found[name]):
+                return Verdict(Kind.WRONG, f"{name} and {first}: {said}", kept, operators)
+        return msgspec.structs.replace(verdict, programs=tuple(programs), unbuilt=tuple(refused))
+
+    def _outputs(
+        self, way: Way, model: ImportedModel, lowered: Any, chosen: Chosen, part: Part
+    ) -> list[Mapping[str, Array]]:
+        """What the compiled model computes of each set."""
+        executable = way.compiler.build(model, lowered, chosen, keep_denormals=True)
+        names = _names_of([tensor.name for tensor in executable.inputs], part.inputs)
+        return [executable.run({own: np.asarray(values[name]) for own, name in names.items()}) for values in self._sets]
+
+    def _culprit(self, way: Way, model: ImportedModel, lowered: Any, chosen: Chosen, part: Part) -> str:
+        """Describes the program that is wrong also without the others; empty where none is."""
+        for said, alone in chosen.alone():
+            with contextlib.suppress(Exception):  # what fails now is not what was wrong
+                if self._compare(part, self._outputs(way, model, lowered, alone, part), (), ()).kind is Kind.WRONG:
+                    return f"; by {said}"
+        return ""
 
     def _compare(
         self, part: Part, found: Sequence[Mapping[str, Array]], kept: tuple[int, ...], operators: tuple[str, ...]
@@ -148,6 +187,19 @@ class Trial:
         if undecided:
             return Verdict(Kind.NOT_COMPARED, f"{undecided}: {UNDECIDED}", kept, operators)
         return Verdict(Kind.RIGHT, "", kept, operators)
+
+
+def _of(way: Way, said: str) -> str:
+    return f"{way.name}: {said}" if way.name else said
+
+
+def _differs(found: Sequence[Mapping[str, Array]], other: Sequence[Mapping[str, Array]]) -> str:
+    """Describes the first output that is not the same: integers bit for bit, floats as far as rounding allows."""
+    for at, (one, another) in enumerate(zip(found, other, strict=True)):
+        for name, value in one.items():
+            if said := difference(another[name], value):
+                return f"set {at}: {name}: {said}"
+    return ""
 
 
 def _names_of(taken: Sequence[str], inputs: Sequence[str]) -> dict[str, str]:

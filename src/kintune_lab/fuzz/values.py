@@ -8,6 +8,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kintune.core.model import Tensor
+from kintune.runtime.extreme_inputs import extreme_inputs
+
 __all__ = [
     "ALL",
     "ANY",
@@ -44,6 +47,9 @@ class Role(msgspec.Struct, frozen=True):
     sorted_: bool = False
 
 
+_WIDE = 4  # bytes of an integer whose products are expected not to overflow
+_EQUAL = 0.1
+
 ANY = Role()
 POSITIVE = Role(0.05, 2.0)
 
@@ -58,7 +64,8 @@ def draw_ordinary(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], 
             return np.asarray(rng.uniform(role.low, role.high, shape)).astype(kind)
         return _ordered(np.asarray(rng.integers(int(role.low), int(role.high) + 1, shape)).astype(kind), role)
     if kind.kind == "f":
-        return np.asarray(rng.standard_normal(shape)).astype(kind)
+        equal = rng.random() < _EQUAL  # integers, some of which are equal
+        return np.asarray(rng.integers(-4, 5, shape) if equal else rng.standard_normal(shape)).astype(kind)
     low, high = (0, 9) if kind.kind == "u" else (-9, 9)
     if kind.itemsize == 1:
         low, high = int(np.iinfo(kind).min), int(np.iinfo(kind).max)
@@ -66,44 +73,24 @@ def draw_ordinary(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], 
 
 
 def draw_extreme(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], role: Role = ANY) -> Array:
-    """Values that data has and a normal distribution has not: all equal, limits of the type, one NaN, denormals."""
-    kind = np.dtype(dtype)
-    values = draw_ordinary(rng, dtype, shape, role)
-    if kind.kind == "b":
-        return np.full(shape, bool(rng.integers(0, 2)))
+    """Values of one of the sets of `extreme_inputs`; ordinary ones for floats of a range, and where order counts."""
+    drawn, kind = draw_ordinary(rng, dtype, shape, role), np.dtype(dtype)
+    ranged = role.low is not None and role.high is not None
+    if role.sorted_ or (ranged and kind.kind == "f"):
+        return drawn
+    values = "bytes" if kind.kind in "iu" and kind.itemsize < _WIDE else ""
+    sets = extreme_inputs([Tensor("x", shape, dtype, _bounds(kind, role), values)], given={"x": drawn})
+    return sets[int(rng.integers(0, len(sets)))].arrays["x"] if sets else drawn
+
+
+def _bounds(kind: np.dtype[Any], role: Role) -> tuple[int, int] | None:
+    """The least and greatest integer: of wide types those whose square the type holds, since sums of more overflow."""
     if role.low is not None and role.high is not None:
-        ends = np.array([role.low, role.high]).astype(kind)
-        chosen = int(rng.integers(0, 3))
-        filled = np.full(shape, ends[chosen]) if chosen < 2 else np.asarray(rng.choice(ends, shape), kind)
-        return values if role.sorted_ else filled
-    if kind.kind != "f":
-        limits = np.iinfo(kind)
-        high = int(limits.max) if kind.itemsize < 4 else 1 << 4 * kind.itemsize - 2  # the square of which has the type
-        low = max(int(limits.min), -high - 1)
-        chosen = int(rng.integers(0, 4))
-        if chosen < 3:
-            return np.full(shape, (0, high, low)[chosen], kind)
-        return np.asarray(rng.choice(np.array([low, high, 0, 1], kind), shape))
-    limits_ = np.finfo(kind)
-    with np.errstate(all="ignore"):
-        match int(rng.integers(0, 9)):
-            case 0:
-                return np.zeros(shape, kind)
-            case 1:
-                return np.full(shape, rng.standard_normal()).astype(kind)
-            case 2:
-                return (values.astype(np.float64) * 1e4).astype(kind)
-            case 3:
-                return np.asarray(rng.integers(-4, 5, shape)).astype(kind)
-            case 4:
-                return (values.astype(np.float64) * float(limits_.smallest_subnormal) * 64).astype(kind)
-            case 5:
-                return np.full(shape, -np.inf, kind)
-            case chosen:
-                if values.size:
-                    special = (np.nan, np.inf, limits_.max, -np.inf)[int(rng.integers(0, 4)) if chosen > 6 else 2]
-                    values.flat[int(rng.integers(0, values.size))] = special
-                return values
+        return int(role.low), int(role.high)
+    if kind.kind not in "iu" or kind.itemsize < _WIDE:
+        return None
+    high = 1 << 4 * kind.itemsize - 2
+    return -high - 1 if kind.kind == "i" else 0, high
 
 
 def is_large(values: Array) -> Array:

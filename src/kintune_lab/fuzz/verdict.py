@@ -33,7 +33,8 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The verdict on a graph, or on the nodes `kept` of it.
 
     `refused` has the operators of nodes that were left out since the importer refuses them, `disputed` what the two
-    references differ about, `operators` those of the compared nodes.
+    references differ about, `operators` those of the compared nodes.  `programs` were chosen for subgraphs, `unbuilt`
+    are those of candidates that were refused while they were built.
     """
 
     kind: Kind
@@ -42,5 +43,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     operators: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
     disputed: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    unbuilt: tuple[str, ...] = ()
     opset: int = 0
     seconds: float = 0.0

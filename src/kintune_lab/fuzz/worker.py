@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.errors import cause_line
+from kintune_lab.fuzz.compiling import QUANTISED, ways_of
 from kintune_lab.fuzz.subject import Subject
 from kintune_lab.fuzz.verdict import Kind, Verdict
 
@@ -44,7 +45,7 @@ class Worker:
     """A process that tries models of one kind and seed; it is started when it is needed."""
 
     def __init__(self, what: str, seed: int, patience: float = _PATIENCE_S) -> None:
-        """`what` is drawn: "onnx" or "torch"."""
+        """`what` is drawn: "onnx", "torch", "quantised" or "candidates"."""
         self._what = what
         self._seed = seed
         self._operators: tuple[str, ...] = ()
@@ -141,7 +142,7 @@ def _subject(what: str, seed: int) -> Subject:
         return TorchPrograms(seed)
     from kintune_lab.fuzz.onnx_graphs import OnnxGraphs
 
-    return OnnxGraphs(seed)
+    return OnnxGraphs(seed, quantised=what == QUANTISED)
 
 
 def serve(what: str, seed: int) -> None:
@@ -154,7 +155,10 @@ def serve(what: str, seed: int) -> None:
     def say(answer: _Answer) -> None:
         answers.write(msgspec.json.encode(answer) + b"\n")
 
-    trial = Trial(_subject(what, seed), lambda stage, operators: say(_Answer(stage=stage, operators=operators)))
+    def reached(stage: str, operators: tuple[str, ...]) -> None:
+        say(_Answer(stage=stage, operators=operators))
+
+    trial = Trial(_subject(what, seed), ways_of(what), seed, reached)
     for line in sys.stdin.buffer:
         request = msgspec.json.decode(line, type=_Request)
         if request.folder:

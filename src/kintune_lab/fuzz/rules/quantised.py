@@ -6,6 +6,7 @@ import numpy as np
 
 from kintune_lab.fuzz.drawing import Attributes, Drawer, Rule
 from kintune_lab.fuzz.evaluation import MICROSOFT
+from kintune_lab.fuzz.rules.contributed import fused
 from kintune_lab.fuzz.rules.products import factors
 from kintune_lab.fuzz.rules.windows import groups, window
 from kintune_lab.fuzz.values import BYTES, Role
@@ -121,6 +122,89 @@ def _qlinear_concat(d: Drawer, operator: str) -> None:
     d.node(operator, inputs, {"axis": axis}, domain=MICROSOFT)
 
 
+def _around(d: Drawer, x: str, dtype: str) -> str:
+    """A float tensor as bytes and back."""
+    scale, zero = _scale_of(d), _zero_of(d, dtype)
+    return d.node("DequantizeLinear", [d.node("QuantizeLinear", [x, scale, zero], {})[0], scale, zero], {})[0]
+
+
+def _bytes_around(d: Drawer, operator: str) -> None:
+    """Append a convolution or product of quantised tensors as nodes that quantise and dequantise floats."""
+    dtype = d.choice(BYTES)
+    is_conv = operator.endswith("Conv")
+    x = _around(d, d.tensor(("float32",), rank=4 if is_conv else (2, 3), where=lambda v: v.size > 0), dtype)
+    shape, attributes, axis = d.array(x).shape, Attributes(), 0
+    if is_conv:
+        kernel, attributes = window(d, shape[2:])
+        attributes["group"], features = groups(d, shape[1])
+        weights: tuple[int, ...] = (features, shape[1] // attributes["group"], *kernel)
+    else:
+        weights, axis = (shape[-1], features := d.extent()), 1
+    kind, each = d.choice(("int8", *BYTES)), (features,) if d.opset >= 13 and d.chance(0.6) else ()
+    scale = d.leaf("float32", each, _SCALE, constant=1)
+    zero = d.constant(np.zeros(each), kind) if d.chance(0.7) else d.leaf(kind, each, constant=1)
+    along: Attributes = {"axis": axis} if each else {}
+    w = d.node("DequantizeLinear", [d.leaf(kind, weights, constant=1), scale, zero], along)[0]
+    inputs = [x, w]
+    if is_conv and d.chance(0.5):
+        inputs.append(d.tensor(("float32",), shape=(features,)))
+    y = d.node("Conv" if is_conv else "MatMul", inputs, attributes)[0]
+    for name in ("Relu", "Sigmoid"):
+        if d.chance(0.3):
+            y = d.node(name, [y], {})[0]
+    _around(d, y, dtype)
+
+
+def _dynamic_product(d: Drawer, operator: str) -> None:
+    """Append a product of what is quantised by its range with weights of bytes, or of bytes, with a float result."""
+    is_dynamic = operator == "DynamicQuantizeMatMul"
+    a, b = factors(d, ("float32",) if is_dynamic else BYTES, BYTES)
+    columns = d.array(b).shape[-1]
+    each = (columns,) if d.array(b).ndim == 2 and d.chance(0.4) else ()
+    inputs = [a, b, *([] if is_dynamic else [_scale_of(d)]), _scale_of(d, each)]
+    if not is_dynamic:
+        inputs.append(_zero_of(d, d.dtype(a)) if d.chance(0.6) else "")
+    inputs.append(_zero_of(d, d.dtype(b), each) if d.chance(0.6) else "")
+    inputs.append(d.tensor(("float32",), shape=(columns,)) if d.chance(0.4) else "")
+    fused(d, operator, inputs, {})
+
+
+def _qgemm(d: Drawer, operator: str) -> None:
+    a = d.tensor(BYTES, rank=2)
+    attributes: Attributes = {"transA": d.integer(0, 1), "transB": d.integer(0, 1)}
+    _, depth = d.array(a).shape[:: -1 if attributes["transA"] else 1]
+    columns = d.extent()
+    b = d.tensor(BYTES, shape=(columns, depth) if attributes["transB"] else (depth, columns))
+    inputs = [part for name in (a, b) for part in (name, _scale_of(d), _zero_of(d, d.dtype(name)))]
+    inputs.append(d.leaf("int32", (columns,), Role(-2000, 2000)) if d.chance(0.5) else "")
+    if d.chance(0.7):
+        inputs += [_scale_of(d), _zero_of(d, d.dtype(a))]
+    fused(d, operator, inputs, attributes)
+
+
+def _qlinear_softmax(d: Drawer, operator: str) -> None:
+    x = d.tensor(BYTES, rank=(1, 2, 3, 4))
+    quantised = [x, *(make for _ in range(2) for make in (_scale_of(d), _zero_of(d, d.dtype(x))))]
+    fused(d, operator, quantised, {"axis": -1, "opset": 13})
+
+
+def _qlinear_where(d: Drawer, operator: str) -> None:
+    x = d.tensor(BYTES)
+    dtype, shape = d.dtype(x), d.array(x).shape
+    parts = [x, _scale_of(d), _zero_of(d, dtype), d.tensor((dtype,), shape=shape), _scale_of(d), _zero_of(d, dtype)]
+    fused(d, operator, [d.tensor(("bool",), shape=shape), *parts, _scale_of(d), _zero_of(d, dtype)], {})
+
+
+def _qattention(d: Drawer, operator: str) -> None:
+    batch, heads, size, steps = d.integer(1, 2), d.choice((1, 2, 4)), d.choice((4, 8)), d.extent(17)
+    width = d.choice((4, 8, 17))
+    x, w = d.tensor(BYTES, shape=(batch, steps, width)), d.leaf("int8", (width, 3 * heads * size), constant=1)
+    inputs = [x, w, d.leaf("float32", (3 * heads * size,)), _scale_of(d), _scale_of(d)]
+    inputs.append(d.leaf("int32", (batch, steps), Role(0, 1)) if d.chance(0.3) else "")
+    inputs += [_zero_of(d, d.dtype(x)), _zero_of(d, "int8")] if d.chance(0.7) else []
+    fused(d, operator, inputs, {"num_heads": heads, "unidirectional": d.integer(0, 1)})
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize),
     "MatMulInteger": _matmul_integer,
@@ -131,4 +215,10 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu"), _qlinear_activation),
     **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), _qlinear_pool),
     "QLinearConcat": _qlinear_concat,
+    **dict.fromkeys(("bytes around Conv", "bytes around MatMul"), _bytes_around),
+    **dict.fromkeys(("DynamicQuantizeMatMul", "MatMulIntegerToFloat"), _dynamic_product),
+    "QGemm": _qgemm,
+    "QLinearSoftmax": _qlinear_softmax,
+    "QLinearWhere": _qlinear_where,
+    "QAttention": _qattention,
 }

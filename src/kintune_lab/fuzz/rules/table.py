@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onnx import TensorProto
+from onnx import TensorProto, defs
 
 from kintune_lab.fuzz.drawing import Drawer, Rule
 from kintune_lab.fuzz.rules import (
     bodies,
+    contributed,
     elementwise,
     indexing,
     products,
@@ -21,7 +22,7 @@ from kintune_lab.fuzz.rules import (
     windows,
 )
 
-__all__ = ["ATTRIBUTES", "OTHER_DOMAINS", "RULES", "SHARES"]
+__all__ = ["ATTRIBUTES", "OTHERS", "QUANTISED", "RULES", "SHARES"]
 
 # Attributes whose values the schema does not list; by operator and name, or by name.
 
@@ -60,6 +61,7 @@ RULES: dict[str, Rule] = {
     name: rule
     for module in (
         bodies,
+        contributed,
         elementwise,
         indexing,
         products,
@@ -73,10 +75,8 @@ RULES: dict[str, Rule] = {
     for name, rule in module.RULES.items()
 }
 
-OTHER_DOMAINS = tuple(
-    name for name, rule in RULES.items() if name.startswith("QLinear") and name not in ("QLinearConv", "QLinearMatMul")
-)
-"""Operators of onnxruntime's own set that have a rule."""
+OTHERS = tuple(name for name in RULES if not defs.has(name) and name != "Upsample")
+"""Rules for operators of onnxruntime's own set, and for several nodes."""
 
 SHARES = {
     **dict.fromkeys(("Conv", "MatMul", "Gemm"), 3.0),
@@ -86,3 +86,13 @@ SHARES = {
     **dict.fromkeys(("Shape", "Size", "ConstantOfShape", "Dropout", "Identity", "SequenceLength"), 0.5),
 }
 """How often operators are drawn, relative to 1."""
+
+QUANTISED = {
+    **dict.fromkeys(quantised.RULES, 1.0),
+    **dict.fromkeys(("QLinearConv", "QLinearMatMul", "MatMulInteger", "ConvInteger", "bytes around Conv"), 4.0),
+    **dict.fromkeys(("bytes around MatMul", "DynamicQuantizeLinear", "DynamicQuantizeMatMul"), 3.0),
+    **dict.fromkeys(
+        ("Relu", "Add", "Mul", "MaxPool", "Concat", "Reshape", "Transpose", "Clip", "Cast", "Softmax"), 0.7
+    ),
+}
+"""The operators of quantised graphs, and how often they are drawn."""
