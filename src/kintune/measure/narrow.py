@@ -11,8 +11,9 @@ import tvm
 from tvm import te
 
 from kintune.compiler.build import ENTRY
+from kintune.compiler.kernels.instructions import BYTES, best
 from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
-from kintune.compiler.programs.byte_products import ByteProducts, byte_instruction
+from kintune.compiler.programs.byte_products import ByteProducts
 from kintune.compiler.programs.byte_tiles import ByteTiles
 from kintune.compiler.programs.panel_form import AMX, DOT, FMA
 from kintune.compiler.programs.panel_sum import BF16, NarrowPanels, Panels
@@ -52,10 +53,10 @@ class _Kind(NamedTuple):
 
 def _kinds(target: tvm.target.Target) -> tuple[_Kind, ...]:
     narrow, tiles, vectors = NarrowPanels(), ByteTiles(), ByteProducts()
-    instruction = byte_instruction(target)
+    instruction = best(BYTES, target)
     by_vectors = []
     if instruction is not None:
-        needed = frozenset({instruction.feature})
+        needed = frozenset(instruction.needs)
         by_vectors.append(_Kind(instruction.name, INT8, vectors, instruction.variant, needed, 0.0))
     return (
         _Kind(BY_AMX, BF16, narrow, AMX, frozenset(narrow.instructions(AMX)), NARROW_ERROR),

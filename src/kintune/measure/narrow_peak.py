@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tvm
 from tvm.script import tirx as T  # noqa: N812 - the name that its parser knows
 
-from kintune.compiler.programs.amx_text import TILES, tile_frame
-from kintune.compiler.programs.byte_kernel import INSTRUCTIONS, STEP, ByteInstruction
-from kintune.compiler.programs.inner_calls import IMPORT
+from kintune.compiler.kernels.calls import IMPORT
+from kintune.compiler.kernels.instructions import (
+    BYTES,
+    LINE_BYTES,
+    PAIRS,
+    TILE_ROWS,
+    TILES,
+    WORD_BYTES,
+    Instruction,
+    is_available,
+)
+from kintune.compiler.kernels.microkernel import tile_declarations, tile_frame
 from kintune.compiler.programs.panel_sum import BF16
 from kintune.core.quantisation import INT8
 from kintune.hardware.amx import permit_amx
 from kintune.measure.backend import MeasurementBackend
 from kintune.measure.chains import chains_within
 from kintune.measure.evaluator import evaluator
-from kintune.runtime.target import extensions_of
 
 __all__ = ["measure_narrow_peaks"]
 
 _STEPS = 1 << 13
 _REPEATS = 100
-_REGISTERS = 32  # of CPUs with products of bf16 in vectors
 _FUNCTION = "kt_peak"
-_TILES = "amxtile"
+_SUMS = 4  # tiles, which hide the latency of one
 
 _TILE_LOOP = """
 define i32 @kt_peak(i32 %steps) {{
@@ -47,7 +54,7 @@ end:
 """
 
 _VECTOR_LOOP = """
-declare <{lanes} x {sum}> @{product}(<{lanes} x {sum}>, {operand}, {operand})
+{declared}
 define i32 @kt_peak(i32 %steps) {{
 entry:
   %one = insertelement <{lanes} x i32> poison, i32 %steps, i32 0
@@ -70,15 +77,6 @@ end:
 """
 
 
-class _Kind(NamedTuple):
-    """Instructions for a precision: the extensions that they need, a loop over them as text, its FLOPs a step."""
-
-    precision: str
-    needed: frozenset[str]
-    text: str
-    flops: float
-
-
 def measure_narrow_peaks(target: str, threads: int, backend: MeasurementBackend | None = None) -> dict[str, float]:
     """GFLOP/s by precision ("bf16", "int8") of `threads` threads, by the fastest instructions that the target has.
 
@@ -89,38 +87,18 @@ def measure_narrow_peaks(target: str, threads: int, backend: MeasurementBackend 
     compiler_target = tvm.target.Target(json.loads(target))
     if compiler_target.kind.name != "llvm":
         return {}
-    has = frozenset(extensions_of(compiler_target))
     found: dict[str, float] = {}
-    for kind in _kinds():
-        if not has.issuperset(kind.needed) or (_TILES in kind.needed and not (backend is None and permit_amx())):
-            continue
-        gflops = threads * _STEPS * kind.flops / _least_s(kind, compiler_target, threads, backend) / 1e9
-        found[kind.precision] = max(gflops, found.get(kind.precision, 0.0))
+    for precision, instructions in ((BF16, PAIRS), (INT8, BYTES)):
+        for each in instructions:
+            if not is_available(each, compiler_target) or (each.tiles and not (backend is None and permit_amx())):
+                continue
+            text, products = (_tiles if each.tiles else _vectors)(each)
+            run: Callable[[], tuple[float, ...]] = evaluator(
+                _repeated(threads, text), compiler_target, [(threads,)], _REPEATS, backend
+            )
+            gflops = threads * _STEPS * 2 * products / min(run()) / 1e9
+            found[precision] = max(gflops, found.get(precision, 0.0))
     return found
-
-
-def _kinds() -> tuple[_Kind, ...]:
-    tile, chains = 4 * 16 * 16 * 2, chains_within(_REGISTERS)
-    dot = _vectors("float", "llvm.x86.avx512bf16.dpbf16ps.512", "<32 x bfloat>", 16, chains)
-    return (
-        _Kind(BF16, frozenset({_TILES, "amxbf16"}), _tiles("tdpbf16ps"), tile * 32),
-        _Kind(BF16, frozenset({"avx512bf16"}), dot, chains * 16 * 2 * 2),
-        _Kind(INT8, frozenset({_TILES, "amxint8"}), _tiles("tdpbusd"), tile * 64),
-        *map(_of_bytes, INSTRUCTIONS),
-    )
-
-
-def _of_bytes(instruction: ByteInstruction) -> _Kind:
-    lanes, chains = instruction.lanes, chains_within(instruction.registers)
-    text = _vectors("i32", instruction.function, instruction.operand, lanes, chains)
-    return _Kind(INT8, frozenset({instruction.feature}), text, chains * lanes * 2 * STEP)
-
-
-def _least_s(kind: _Kind, target: tvm.target.Target, threads: int, backend: MeasurementBackend | None) -> float:
-    run: Callable[[], tuple[float, ...]] = evaluator(
-        _repeated(threads, kind.text), target, [(threads,)], _REPEATS, backend
-    )
-    return min(run())
 
 
 def _repeated(threads: int, text: str) -> Any:
@@ -137,34 +115,37 @@ def _repeated(threads: int, text: str) -> Any:
     return arithmetic
 
 
-def _tiles(product: str) -> str:
-    """Four sums of tiles, which hide the latency of one."""
-    shapes = [(64, 16)] * TILES
+def _tiles(instruction: Instruction) -> tuple[str, int]:
+    """The text of a loop over products of tiles, and the products of a step."""
     zero = "\n".join(f"  call void @llvm.x86.tilezero(i8 {tile})" for tile in range(TILES))
     products = "\n".join(
-        f"  call void @llvm.x86.{product}(i8 {number}, i8 {4 + number // 2}, i8 {6 + number % 2})"
-        for number in range(4)
+        f"  call void @{instruction.function}(i8 {number}, i8 {4 + number // 2}, i8 {6 + number % 2})"
+        for number in range(_SUMS)
     )
-    return tile_frame("kt_tiles", product, shapes) + _TILE_LOOP.format(zero=zero, products=products)
+    frame = tile_frame("kt_tiles", [(LINE_BYTES, TILE_ROWS)] * TILES)
+    text = [*tile_declarations(instruction.function), frame, _TILE_LOOP.format(zero=zero, products=products)]
+    depth = LINE_BYTES // WORD_BYTES * instruction.step
+    return "\n".join(text), _SUMS * TILE_ROWS * instruction.lanes * depth
 
 
-def _vectors(total: str, product: str, operand: str, lanes: int, number: int) -> str:
-    """A number of chains of vectors with so many lanes."""
-    adds = "fadd" if total == "float" else "add"
+def _vectors(instruction: Instruction) -> tuple[str, int]:
+    """The text of a loop over independent products of vectors, and the products of a step."""
+    number, lanes = chains_within(instruction.registers), instruction.lanes
+    adds = "fadd" if instruction.total == "float" else "add"
     chains, products, sums = [], [], []
     for chain in range(number):
-        chains.append(f"  %c{chain} = phi <{lanes} x {total}> [ zeroinitializer, %entry ], [ %n{chain}, %loop ]")
-        operands = f"<{lanes} x {total}> %c{chain}, {operand} %value, {operand} %value"
-        products.append(f"  %n{chain} = call <{lanes} x {total}> @{product}({operands})")
+        chains.append(f"  %c{chain} = phi {instruction.sums} [ zeroinitializer, %entry ], [ %n{chain}, %loop ]")
+        products += instruction.product(f"n{chain}", f"c{chain}", "value", "value")
         before = f"%total{chain - 1}" if chain else "zeroinitializer"
-        sums.append(f"  %total{chain} = {adds} <{lanes} x {total}> {before}, %n{chain}")
-    return _VECTOR_LOOP.format(
+        sums.append(f"  %total{chain} = {adds} {instruction.sums} {before}, %n{chain}")
+    text = _VECTOR_LOOP.format(
         lanes=lanes,
-        sum=total,
-        product=product,
-        operand=operand,
+        sum=instruction.total,
+        declared=instruction.declaration,
+        operand=instruction.operand,
         chains="\n".join(chains),
         products="\n".join(products),
         total="\n".join(sums),
         final=number - 1,
     )
+    return text, number * lanes * instruction.step

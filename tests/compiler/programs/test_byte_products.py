@@ -84,7 +84,7 @@ def agree(layer: Layer | Matrices, draw: Any, cpu: str = CPU) -> None:
         written = program.write(module, variant, decisions)
     assert variant == VARIANTS[cpu]
     if not multiplies_bytes(cpu):
-        assert "kintune_bytes" in str(written.script())
+        assert 'call_extern("int32", "kt_' in str(written.script())
         return
     np.testing.assert_array_equal(run(written), run(default_schedule(module, native_target())), err_msg=str(decisions))
 
@@ -223,7 +223,7 @@ def test_it_is_offered_for_products_of_bytes_alone() -> None:
     assert not ByteProducts().variants(workload(Case()), target)
     module, _ = workload_of(Layer())
     assert ByteProducts().variants(module, target) == ("vnni",)
-    with pytest.raises(BuildError, match="no variant vnni128"):
+    with pytest.raises(BuildError, match="variant vnni128"):
         ByteProducts().axes(module, "vnni128")
     assert not ByteProducts().variants(module, tvm.target.Target({"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2}))
 

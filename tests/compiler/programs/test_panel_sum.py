@@ -123,11 +123,11 @@ def test_weights_may_lie_across(here: Any) -> None:
 @pytest.mark.parametrize(
     ("rows", "columns", "calls"),
     [
-        (128, 64, ["4 kt_amx_2_ahead_8"]),
-        (48, 64, ["1 kt_amx_2_ahead_16", "1 kt_amx_1_ahead_16"]),
-        (32, 64, ["1 kt_amx_2_ahead_32"]),
-        (1088, 64, ["32 kt_amx_2_ahead_1", "2 kt_amx_2"]),  # more groups than lines
-        (128, 32, ["4 kt_amx_2"]),  # there is no next panel
+        (128, 64, ["4 kt_tdpbf16ps_2x2_ahead_8"]),
+        (48, 64, ["1 kt_tdpbf16ps_2x2_ahead_16", "1 kt_tdpbf16ps_1x2_ahead_16"]),
+        (32, 64, ["1 kt_tdpbf16ps_2x2_ahead_32"]),
+        (1088, 64, ["32 kt_tdpbf16ps_2x2_ahead_1", "2 kt_tdpbf16ps_2x2"]),  # more groups than lines
+        (128, 32, ["4 kt_tdpbf16ps_2x2"]),  # there is no next panel
     ],
 )
 def test_groups_of_rows_ask_for_all_of_the_next_panel(rows: int, columns: int, calls: list[str]) -> None:
@@ -142,7 +142,7 @@ def test_groups_of_rows_ask_for_all_of_the_next_panel(rows: int, columns: int, c
     for line in map(str.strip, written.splitlines()):
         if loop := re.fullmatch(r"for group in range\((\d+)\):", line):
             extent = int(loop[1])
-        elif call := re.match(r'T\.call_extern\("int32", "(kt_amx_\w+)"', line):
+        elif call := re.match(r'T\.call_extern\("int32", "(kt_tdpbf16ps_\dx2\w*)_[0-9a-f]{16}"', line):
             found.append(f"{extent} {call[1]}")
             extent = 1
     assert found == calls

@@ -381,7 +381,8 @@ def bytes_of(
 @pytest.mark.parametrize("point", [0, 7, None])
 @pytest.mark.parametrize("convolves", [False, True])
 def test_bytes_are_what_their_reading_says(convolves: bool, point: int | None, after: str) -> None:
-    from kintune.compiler.programs.byte_workload import Runs, joined_bytes, require_bytes
+    from kintune.compiler.kernels.microkernel import Segments
+    from kintune.compiler.programs.byte_workload import joined_bytes, require_bytes
 
     module = bytes_of(convolves=convolves, point=point, after=after)
     found = joined_bytes(module)
@@ -400,7 +401,7 @@ def test_bytes_are_what_their_reading_says(convolves: bool, point: int | None, a
     if convolves:
         assert (product.taps, product.lead, product.rows) == ((2, 3), (2, 4, 3), 24)
         assert product.image == (2, 5, 7)
-        assert product.runs == Runs(2, 24, 1, 0, 56)
+        assert (product.segment, product.segments) == (24, Segments(2, far=56))
         assert product.steps == 2 * 3 * 8 // 4
         assert (product.around is not None) == (point is None)
         assert [str(each.name) for each in product.brought] == ["data", *(["around"] if point is None else [])]

@@ -44,14 +44,14 @@ def needs(*features: str) -> None:
         pytest.skip(f"this machine has no {missing[0]}")
 
 
-def call_of(name: str, pointers: str, numbers: Sequence[int], columns: int = 0, less: int = 0) -> Call:
+def call_of(name: str, pointers: str, numbers: Sequence[int], less: int = 0) -> Call:
     """A call with as many bytes as it says that it touches; `pointers` has "p" where its arguments are pointers.
 
     It is given `less` bytes less of the last.
     """
-    from kintune.compiler.programs.panel_text import touched_bytes
+    from kintune.compiler.kernels.copies import touched_bytes
 
-    nbytes = [int(each) for each in touched_bytes(name, numbers, columns)]
+    nbytes = [int(each) for each in touched_bytes(name, numbers)]
     nbytes[-1] -= less
     of_pointers, of_numbers = iter(nbytes), iter(numbers)
     return name, [[next(of_pointers)] if each == "p" else next(of_numbers) for each in pointers]
@@ -61,7 +61,7 @@ COPIES = ("kt_round", "kt_put", "kt_move", "kt_copy")
 
 
 def test_copies_touch_what_they_say(tmp_path: Path) -> None:
-    from kintune.compiler.programs.panel_text import copying_text
+    from kintune.compiler.kernels.copies import copying_text
 
     calls = [
         call_of(name, "ppnn", (number, (2 if name != "kt_move" else 4) * 32 + more))
@@ -71,83 +71,42 @@ def test_copies_touch_what_they_say(tmp_path: Path) -> None:
         if not (name == "kt_put" and more)
     ]
     calls.append(call_of("kt_zero", "pn", (37,)))
-    library = library_of(copying_text(converts=False), tmp_path)
+    library = library_of(copying_text(converts=False).whole, tmp_path)
     assert first_that_touches_more(library, calls) is None
 
 
 @pytest.mark.parametrize("name", COPIES)
 def test_a_copy_with_a_byte_less_is_seen(name: str, tmp_path: Path) -> None:
-    from kintune.compiler.programs.panel_text import copying_text
+    from kintune.compiler.kernels.copies import copying_text
 
     call = call_of(name, "ppnn", (40, 128 if name == "kt_move" else 64), less=1)
-    assert first_that_touches_more(library_of(copying_text(converts=False), tmp_path), [call]) == call
+    assert first_that_touches_more(library_of(copying_text(converts=False).whole, tmp_path), [call]) == call
 
 
 def test_pairs_touch_what_they_say(tmp_path: Path) -> None:
-    from kintune.compiler.programs.panel_text import copying_text, pairing_text
+    from kintune.compiler.kernels.copies import copying_text, pairing_text
+    from kintune.compiler.kernels.microkernel import together
 
     needs("avx512bf16")
     calls = [call_of(name, "pppnn", (n, 128 + 64)) for name in ("kt_pair", "kt_join") for n in (1, 32, 33, 80)]
-    assert first_that_touches_more(library_of(copying_text(converts=True) + pairing_text(), tmp_path), calls) is None
+    assert (
+        first_that_touches_more(library_of(together([copying_text(converts=True), pairing_text()]), tmp_path), calls)
+        is None
+    )
 
 
-@pytest.mark.parametrize("kind", ["fma", "dot"])
-def test_products_touch_what_they_say(kind: str, tmp_path: Path) -> None:
-    from kintune.compiler.programs.panel_text import copying_text, vector_text
-
-    needs("avx512f", *(["avx512bf16"] if kind == "dot" else []))
-    text = copying_text(converts=False) + vector_text(kind, 6, 2, 1)
-    shapes = [(68, 16, 1, 0), (20, 4, 3, 40), (0, 1, 1, 0), (100, 5, 2, 24)]
-    calls = [
-        call_of(f"kt_{kind}_6", "pnppnnnn", (stride, steps, runs, jump, add), 32)
-        for stride, steps, runs, jump in shapes
-        for add in (0, 1)
-    ]
-    assert first_that_touches_more(library_of(text, tmp_path), calls) is None
-
-
-@pytest.mark.parametrize("unroll", [1, 2, 4])
-def test_products_of_bytes_touch_what_they_say(unroll: int, tmp_path: Path) -> None:
-    from kintune.compiler.programs.byte_kernel import INSTRUCTIONS, Kernel, kernel_text
-
-    needs("avx512vnni")
-    kernels = [
-        Kernel(3, 2, unroll, 6, 4, 3, 48, 300, INSTRUCTIONS[0]),
-        Kernel(1, 1, unroll, 1, 8, 1, 0, 0, INSTRUCTIONS[0]),
-        Kernel(2, 1, unroll, 3, 4, 1, 0, 100, INSTRUCTIONS[0]),
-    ]
-    written = [kernel_text(each) for each in kernels]
-    declared, *texts = ["\n".join(text.splitlines()[:1]) for _, text in written[:1]] + [
-        "\n".join(text.splitlines()[1:]) for _, text in written
-    ]
-    calls: list[Call] = [
-        (name, [*[[each.row_bytes]] * each.rows, [each.panel_bytes], [each.sums_bytes]])
-        for (name, _), each in zip(written, kernels, strict=True)
-    ]
-    library = library_of("\n".join([declared, *texts]), tmp_path)
-    assert first_that_touches_more(library, calls) is None
-    (name, (first, *others)) = calls[0]
-    assert isinstance(first, list)
-    short: Call = (name, [[first[0] - 1], *others])
-    assert first_that_touches_more(library, [short]) == short
-
-
-@pytest.mark.parametrize(
-    ("bits", "zeros"), [*((bits, zeros) for bits in (4, 8) for zeros in ("", "packed", "real")), (32, "")]
-)
+@pytest.mark.parametrize(("bits", "zeros"), [(bits, zeros) for bits in (4, 8) for zeros in ("", "packed", "real")])
 def test_products_with_few_bits_touch_what_they_say(bits: int, zeros: str, tmp_path: Path) -> None:
-    from kintune.compiler.programs.blockwise_text import FLOATS, Kernel, product_text, unpacking_text
+    from kintune.compiler.kernels.microkernel import together
+    from kintune.compiler.kernels.unpacking import Packing, product_text, unpacking_text
     from kintune.models.blockwise import PACKED, REAL
 
     needs("avx512f")
-    points = {"": "", "packed": PACKED, "real": REAL}[zeros]
-    kernel = Kernel(bits, 16, 2, 3, 32 if bits != FLOATS else 96, 3 if bits != FLOATS else 1, points, bits == 4)
-    name, declared, text = product_text(kernel)
-    pointers = [[each] for each in (*[kernel.row_bytes] * kernel.rows, *kernel.panel_bytes, kernel.sums_bytes)]
-    calls: list[Call] = [(name, pointers)]
-    if bits != FLOATS:
-        one = kernel._replace(rows=1)
-        unpack, _, more = unpacking_text(one)
-        text += "\n" + more
-        calls.append((unpack, [[each] for each in (*one.panel_bytes, one.floats_bytes)]))
-    assert first_that_touches_more(library_of(f"{declared}\n{text}", tmp_path), calls) is None
+    packing = Packing(bits, 16, 2, 32, 3, {"": "", "packed": PACKED, "real": REAL}[zeros], bits == 4)
+    kernel, made, unpacked = packing.kernel(3), product_text(packing, 3), unpacking_text(packing)
+    pointers = [[each] for each in (*[kernel.row_bytes] * kernel.rows, *packing.panel_bytes, kernel.sums_bytes)]
+    calls: list[Call] = [
+        (made.name, pointers),
+        (unpacked.name, [[each] for each in (*packing.panel_bytes, packing.floats_bytes)]),
+    ]
+    assert first_that_touches_more(library_of(together([made, unpacked]), tmp_path), calls) is None

@@ -113,7 +113,7 @@ def test_only_so_many_lines_are_asked_for_as_the_next_panel_has() -> None:
     sixes, fours = rows.index(6), vectors.index(4)
     for number, lines in ((1, 1), (4, 2), (16, 4)):
         decisions = ((sixes,), (fours,), (blocks.index(number),), (parts.index(1),))
-        assert f'"kt_dot_6_ahead_{lines}"' in str(program().write(module, VARIANT, decisions)), number
+        assert f'"kt_vdpbf16ps_6x4_ahead_{lines}_' in str(program().write(module, VARIANT, decisions)), number
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,6 @@ def test_of_several_models_a_wrong_one_is_named_and_leaves_the_others_alone(netw
 
 
 def test_the_extensions_for_bytes_are_those_of_the_programs() -> None:
-    from kintune.compiler.programs.byte_kernel import INSTRUCTIONS
+    from kintune.compiler.kernels.instructions import BYTES
 
-    assert {each.feature for each in INSTRUCTIONS} == FOR_INT8
+    assert {need for each in BYTES if not each.tiles for need in each.needs} == FOR_INT8

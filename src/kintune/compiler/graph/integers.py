@@ -42,7 +42,7 @@ from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
 from kintune.compiler.graph.quantised_moves import KeepQuantised, UseUnsignedBytes
 from kintune.compiler.graph.quantised_operands import Bindings, Numbers, QuantisedTensor, QuantisedWeights
 from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
-from kintune.compiler.programs.byte_products import byte_instruction
+from kintune.compiler.kernels.instructions import BYTES, best
 
 __all__ = ["UseIntegers", "multiplies_bytes"]
 
@@ -60,7 +60,7 @@ _ELEMENTWISE = frozenset(f"relax.{name}" for name in (*UNARY, *BROADCAST))
 
 def multiplies_bytes(target: tvm.target.Target) -> bool:
     """Whether the target is a CPU with an instruction that adds products of bytes, which Kintune's programs use."""
-    return byte_instruction(target) is not None
+    return best(BYTES, target) is not None
 
 
 def UseIntegers(*, bytes_: bool) -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes

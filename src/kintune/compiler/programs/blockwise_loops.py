@@ -16,15 +16,19 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import tirx
 
-from kintune.compiler.programs.blockwise_text import FLOATS, Kernel, product_text, unpacking_text
+from kintune.compiler.kernels.calls import IMPORT, address, call_kernel
+from kintune.compiler.kernels.instructions import fused
+from kintune.compiler.kernels.microkernel import Kernel, Text, text_of
+from kintune.compiler.kernels.unpacking import Packing, product_text, unpacking_text
 from kintune.compiler.programs.blockwise_workload import BlockwiseWorkload
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.inner_calls import IMPORT, address
 from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import block_over, stored_vector, tasks_over, unravelled, with_body
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Blocking", "write_blockwise"]
+
+_UNROLL = 4  # products with unpacked weights that are written out; the depth is whole blocks, so a multiple of it
 
 
 class Blocking(NamedTuple):
@@ -51,12 +55,12 @@ class _Panels(NamedTuple):
     def buffers(self) -> list[Any]:
         return [each for each in self if each is not None]
 
-    def addresses(self, panel: Any, kernel: Kernel) -> list[Any]:
+    def addresses(self, panel: Any, packing: Packing) -> list[Any]:
         """The addresses of a panel's integers, scales and zero points; of scales again where there are no points."""
         zeros = self.scales if self.zeros is None else self.zeros
         return [
             address(each, panel * index(math.prod(map(int, each.shape[1:])))).touched(nbytes)
-            for each, nbytes in zip((self.integers, self.scales, zeros), kernel.panel_bytes, strict=True)
+            for each, nbytes in zip((self.integers, self.scales, zeros), packing.panel_bytes, strict=True)
         ]
 
 
@@ -155,13 +159,12 @@ class _Writer:
         own = -(-self._number // b.parts)
         parts = -(-self._number // own)
         groups = -(-w.rows // (b.blocks * b.rows))
+        packing, made = self._packing(), self._product()
         kernel = self._kernel()
-        name, declared, text = product_text(kernel)
         sums = buffer("sums", (b.rows * panel,), "float32", "global")
-        buffers, unpack, floats = [sums], "", None
+        buffers, texts, floats = [sums], [made], None
         if b.unpacks:
-            unpack, declared, more = unpacking_text(self._unpacking())
-            text += "\n" + more
+            texts.append(unpacking_text(packing))
             floats = buffer("floats", (p.depth * panel,), "float32", "global")
             buffers.append(floats)
         exact = w.rows == b.blocks * groups * b.rows
@@ -170,17 +173,9 @@ class _Writer:
             """The sums of some rows from `row` on with one panel, and what follows."""
             last = index(w.rows - 1)
             rows = [row + index(r) if exact else tirx.min(row + index(r), last) for r in range(b.rows)]
-            if floats is None:
-                weights = self._panels.addresses(o, kernel)
-            else:
-                weights = [address(floats, index(0)).touched(nbytes) for nbytes in kernel.panel_bytes]
-            call = tirx.call_extern(
-                "int32",
-                name,
-                *(address(data, each * index(p.depth)).touched(kernel.row_bytes) for each in rows),
-                *weights,
-                address(sums, index(0)).touched(kernel.sums_bytes),
-            )
+            weights = self._panels.addresses(o, packing) if floats is None else [address(floats, index(0))]
+            read = [address(data, each * index(p.depth)) for each in rows]
+            call = call_kernel(made.name, kernel, read, weights, address(sums, index(0)))
 
             def stored(r: Any) -> Any:
                 def element(v: Any, lane: Any) -> Any:
@@ -191,20 +186,20 @@ class _Writer:
                 body = loop("v", b.vectors, lambda v: vector(o, v))
                 return body if exact else tirx.IfThenElse(row + r < index(w.rows), body, None)
 
-            return sequence([tirx.Evaluate(call), loop("r", b.rows, stored)])
+            return sequence([call, loop("r", b.rows, stored)])
 
         def body(block: Any, part: Any) -> Any:
             def one(each: Any) -> Any:
                 o, first = part * index(own) + each, block * index(groups * b.rows)
                 tiles = loop("q", groups, lambda q: tile(first + q * index(b.rows), o))
                 if floats is not None:
-                    unpacking = self._unpacking()
-                    target = address(floats, index(0)).touched(unpacking.floats_bytes)
-                    call = tirx.call_extern("int32", unpack, *self._panels.addresses(o, unpacking), target)
+                    target = address(floats, index(0)).touched(packing.floats_bytes)
+                    call = tirx.call_extern("int32", texts[-1].name, *self._panels.addresses(o, packing), target)
                     tiles = sequence([tirx.Evaluate(call), tiles])
                 return tiles if self._number % own == 0 else tirx.IfThenElse(o < index(self._number), tiles, None)
 
-            source = tvm.ir.StringImm(f"{declared}\n{text}" if declared else text)
+            declared = dict.fromkeys(line for text in texts for line in text.declared)
+            source = tvm.ir.StringImm("\n".join((*declared, *(text.text for text in texts))))
             return tirx.AttrStmt(index(0), IMPORT, source, loop("o", own, one))
 
         target = w.result if self._epilogue is None else self._epilogue.target
@@ -214,12 +209,15 @@ class _Writer:
     def _kernel(self) -> Kernel:
         """The inner loops that multiply."""
         if self._b.unpacks:
-            return Kernel(FLOATS, self._lanes, self._b.vectors, self._b.rows, self._p.depth, 1)
-        return self._unpacking()._replace(rows=self._b.rows)
+            return Kernel(fused(self._lanes, 16), self._b.rows, self._b.vectors, self._p.depth, _UNROLL)
+        return self._packing().kernel(self._b.rows)
 
-    def _unpacking(self) -> Kernel:
+    def _product(self) -> Text:
+        return text_of(self._kernel()) if self._b.unpacks else product_text(self._packing(), self._b.rows)
+
+    def _packing(self) -> Packing:
         p = self._p
-        return Kernel(p.bits, self._lanes, self._b.vectors, 1, p.block, p.blocks, p.zeros, self._permutes)
+        return Packing(p.bits, self._lanes, self._b.vectors, p.block, p.blocks, p.zeros, self._permutes)
 
 
 def _packed(name: str, body: Any, source: Any, target: Any) -> Any:

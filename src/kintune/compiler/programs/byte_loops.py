@@ -1,4 +1,4 @@
-"""The loops around the innermost ones of a sum of products of bytes (`byte_kernel`): the whole program.
+"""The loops around the innermost ones of a sum of products of bytes: the whole program.
 
 Weights are packed once, in panels of the filters that are computed at once.  Data with borders, or whose channels are
 no whole steps, is copied first.  A task of the parallel loop takes a block of rows and a part of the panels.  Rows and
@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import tirx
 
-from kintune.compiler.programs.byte_kernel import STEP, ByteInstruction, Kernel, kernel_text
+from kintune.compiler.kernels.calls import IMPORT, address, call_kernel
+from kintune.compiler.kernels.instructions import WORD_BYTES, Instruction
+from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.compiler.programs.byte_packing import brought_in, packed_weights
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.inner_calls import IMPORT, address
 from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import stored_vector, tasks_over, unravelled, with_body
 
@@ -37,7 +38,7 @@ class Blocking(NamedTuple):
     blocks: int
     parts: int
     panels_first: bool
-    instruction: ByteInstruction
+    instruction: Instruction
 
     @property
     def panel(self) -> int:
@@ -69,9 +70,7 @@ def _offset(w: ByteWorkload, row: Any) -> Any:
 
 
 def _kernel(w: ByteWorkload, b: Blocking) -> Kernel:
-    runs = w.runs
-    distances = runs.inner, runs.near, runs.far
-    return Kernel(b.rows, b.vectors, b.unroll, runs.number, runs.size // STEP, *distances, b.instruction)
+    return Kernel(b.instruction, b.rows, b.vectors, w.segment // WORD_BYTES, b.unroll, w.segments)
 
 
 def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: Any, packed: Any) -> Any:
@@ -79,7 +78,7 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
     own = w.panels(panel) // b.parts
     groups = -(-w.rows // (b.blocks * b.rows))
     kernel = _kernel(w, b)
-    name, text = kernel_text(kernel)
+    name, text = (made := text_of(kernel)).name, made.whole
     sums = buffer("sums", (b.rows * panel,), "int32", "global")
     exact = w.rows == b.blocks * groups * b.rows
 
@@ -88,13 +87,9 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
         above, before = batch * index(w.rows), batch * index(w.panels(panel))
         last = index(w.rows - 1)
         rows = [row + index(r) if exact else tirx.min(row + index(r), last) for r in range(b.rows)]
-        call = tirx.call_extern(
-            "int32",
-            name,
-            *(address(data, _offset(w, above + each)).touched(kernel.row_bytes) for each in rows),
-            address(packed, (before + o) * index(w.steps * panel * STEP)).touched(kernel.panel_bytes),
-            address(sums, index(0)).touched(kernel.sums_bytes),
-        )
+        read = [address(data, _offset(w, above + each)) for each in rows]
+        weights = address(packed, (before + o) * index(w.steps * panel * WORD_BYTES))
+        call = call_kernel(name, kernel, read, [weights], address(sums, index(0)))
 
         def stored(r: Any) -> Any:
             lead = unravelled(above + row + r, w.lead)
@@ -106,7 +101,7 @@ def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: An
             body = loop("v", b.vectors, lambda v: vector(o, v))
             return body if exact else tirx.IfThenElse(row + r < index(w.rows), body, None)
 
-        return sequence([tirx.Evaluate(call), loop("r", b.rows, stored)])
+        return sequence([call, loop("r", b.rows, stored)])
 
     def body(task: Any, part: Any) -> Any:
         batch, block = (tirx.floordiv(task, index(b.blocks)), tirx.floormod(task, index(b.blocks)))

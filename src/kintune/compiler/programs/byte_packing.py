@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
-from kintune.compiler.programs.byte_kernel import STEP
+from kintune.compiler.kernels.instructions import WORD_BYTES
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import block_over, unravelled
@@ -22,7 +22,7 @@ def packed_weights(w: ByteWorkload, panel: int) -> tuple[Any, Any]:
 
     Those of the batches follow one another.  Weights that are not computed are packed once.
     """
-    packed = buffer("packed", (math.prod(w.batches) * w.panels(panel), w.steps, panel, STEP), "int8", "global")
+    packed = buffer("packed", (math.prod(w.batches) * w.panels(panel), w.steps, panel, WORD_BYTES), "int8", "global")
     return packed, _packing(w, packed, panel)
 
 
@@ -40,11 +40,11 @@ def _packing(w: ByteWorkload, packed: Any, panel: int) -> Any:
 
     The data is zero in such channels, and the sums of such filters are not stored.
     """
-    quads, columns = w.depth // STEP, w.taps[1]
+    quads, columns = w.depth // WORD_BYTES, w.taps[1]
     panels = index(w.panels(panel))
 
     def body(o: Any, q: Any, f: Any, e: Any) -> Any:
-        channel = tirx.floormod(q, index(quads)) * index(STEP) + e
+        channel = tirx.floormod(q, index(quads)) * index(WORD_BYTES) + e
         tap = tirx.floordiv(q, index(quads))
         if w.depth != w.channels:
             channel = tirx.min(channel, index(w.channels - 1))

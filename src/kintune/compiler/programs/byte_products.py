@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import tvm
-from tvm.target import codegen
 
-from kintune.compiler.programs.byte_kernel import INSTRUCTIONS, STEP, ByteInstruction
+from kintune.compiler.kernels.instructions import BYTES, WORD_BYTES, Instruction, best, instruction_named
 from kintune.compiler.programs.byte_loops import Blocking, write_bytes
 from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes, require_bytes
 from kintune.compiler.programs.choice_lists import ChoiceLists
@@ -17,7 +16,7 @@ from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
-__all__ = ["ByteProducts", "byte_instruction", "instruction_named"]
+__all__ = ["ByteProducts"]
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
 _VECTORS = (1, 2, 3, 4)
@@ -49,7 +48,7 @@ class ByteProducts:
 
         Elementwise operations may follow the sums, and nothing else.
         """
-        instruction = byte_instruction(target)
+        instruction = best(BYTES, target)
         return () if instruction is None or joined_bytes(module) is None else (instruction.variant,)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
@@ -58,7 +57,7 @@ class ByteProducts:
         Raises:
             BuildError: the workload sums no products of bytes, or there is no such variant.
         """
-        return _choices(_sizes(require_bytes(module)[1], instruction_named(variant))).axes()
+        return _choices(_sizes(require_bytes(module)[1], instruction_named(BYTES, variant))).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -67,7 +66,7 @@ class ByteProducts:
             BuildError: the workload sums no products of bytes, or the decisions make no program.
         """
         changed, workload, epilogue = require_bytes(module)
-        sizes = _sizes(workload, instruction_named(variant))
+        sizes = _sizes(workload, instruction_named(BYTES, variant))
         blocking = _blocking(sizes, *_choices(sizes).picked(decisions))
         if not _fits(sizes, blocking):
             tile = f"{blocking.rows} by {blocking.vectors}"
@@ -76,32 +75,13 @@ class ByteProducts:
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
-        sizes = _sizes(require_bytes(module)[1], instruction_named(variant))
+        sizes = _sizes(require_bytes(module)[1], instruction_named(BYTES, variant))
 
         def cost(*values: int) -> float | None:
             blocking = _blocking(sizes, *values)
             return _cycles(sizes, blocking, machine) if _fits(sizes, blocking) else None
 
         return _choices(sizes).cheapest(_FIRST, cost)
-
-
-def byte_instruction(target: tvm.target.Target) -> ByteInstruction | None:
-    """The widest instruction of a CPU that adds products of bytes; None where it has none."""
-    if target.kind.name != "llvm":
-        return None
-    return next((each for each in INSTRUCTIONS if codegen.target_has_features(each.feature, target)), None)
-
-
-def instruction_named(variant: str) -> ByteInstruction:
-    """The instruction whose variant has that name.
-
-    Raises:
-        BuildError: there is none.
-    """
-    for each in INSTRUCTIONS:
-        if each.variant == variant:
-            return each
-    raise BuildError(f"products of bytes have no variant {variant}")
 
 
 class _Sizes(NamedTuple):
@@ -116,7 +96,7 @@ class _Sizes(NamedTuple):
     segment: int
     depth: int
     taps: int
-    instruction: ByteInstruction
+    instruction: Instruction
     batches: int = 1
 
     def panels(self, vectors: int) -> int:
@@ -124,9 +104,9 @@ class _Sizes(NamedTuple):
         return -(-self.filters // (vectors * self.instruction.lanes))
 
 
-def _sizes(w: ByteWorkload, instruction: ByteInstruction) -> _Sizes:
+def _sizes(w: ByteWorkload, instruction: Instruction) -> _Sizes:
     together = w.taps[1] == 1 or w.product.dilations[1] == 1
-    segment = w.depth // STEP * (w.taps[1] if together else 1)
+    segment = w.depth // WORD_BYTES * (w.taps[1] if together else 1)
     return _Sizes(w.rows, w.filters, w.steps, segment, w.depth, w.taps[0], instruction, math.prod(w.batches))
 
 
@@ -163,7 +143,7 @@ def _cycles(w: _Sizes, b: Blocking, machine: Processor) -> float:
     """The estimated cycles of the core that has the most tasks."""
     groups = -(-w.rows // (b.blocks * b.rows))
     own = w.panels(b.vectors) // b.parts
-    weights = b.panel * STEP  # bytes of a step
+    weights = b.panel * WORD_BYTES  # bytes of a step
     panel = w.steps * weights
     data = groups * b.rows * w.depth * w.taps
     step = max((b.rows + w.instruction.signed) * b.vectors / _AT_ONCE, (b.rows + b.vectors) / _AT_ONCE, _LATENCY)

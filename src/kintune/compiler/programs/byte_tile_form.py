@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kintune.compiler.programs.byte_kernel import STEP
-from kintune.compiler.programs.byte_tile_text import MOST_QUADS, MOST_ROWS
+from kintune.compiler.kernels.instructions import LINE_BYTES, TILE_ROWS, WORD_BYTES
 from kintune.compiler.programs.byte_workload import ByteWorkload
 
 __all__ = ["TileForm", "copied_lines", "heights_of", "may_copy", "tile_form", "tiles_of"]
 
-_UNITS = (STEP, 16, 64)  # what channels may be filled up to
+_UNITS = (WORD_BYTES, 16, 64)  # what channels may be filled up to
 _WORTH = 0.75  # channels are filled up further only where fewer than this share of the products are left
 _LEAST_COST = 13  # of a tile, in rows: products wait for each other
 
@@ -45,14 +44,14 @@ class TileForm(NamedTuple):
 def tile_form(workload: ByteWorkload) -> tuple[ByteWorkload, TileForm]:
     """The workload with its channels filled up as tiles need them, and its form."""
     found = {unit: _cut(workload._replace(unit=unit)) for unit in _UNITS}
-    plain, fewest = found[STEP], min(chunks for chunks, _ in found.values())
-    unit = STEP
+    plain, fewest = found[WORD_BYTES], min(chunks for chunks, _ in found.values())
+    unit = WORD_BYTES
     if fewest < _WORTH * plain[0]:
         unit = next(each for each in _UNITS if found[each][0] == fewest)
     w = workload._replace(unit=unit)
     chunks, quads = found[unit]
     lines, length, pitch, through = _lines(w)
-    return w, TileForm(lines, length, pitch, w.runs.number, chunks, quads, through)
+    return w, TileForm(lines, length, pitch, w.segments.number, chunks, quads, through)
 
 
 def tiles_of(form: TileForm, height: int) -> int:
@@ -62,7 +61,7 @@ def tiles_of(form: TileForm, height: int) -> int:
 
 def heights_of(form: TileForm) -> tuple[int, ...]:
     """The heights that tiles may have, in rows: a line in the fewest tiles, or in one or two more, about evenly cut."""
-    fewest = tiles_of(form, MOST_ROWS)
+    fewest = tiles_of(form, TILE_ROWS)
     return tuple(sorted({-(-form.length // (fewest + more)) for more in range(3) if fewest + more <= form.length}))
 
 
@@ -85,8 +84,8 @@ def copied_lines(w: ByteWorkload, form: TileForm, height: int, tiles: int) -> in
 
 def _cut(w: ByteWorkload) -> tuple[int, int]:
     """The rows of tiles of a segment, and their parts of four bytes, which divide it."""
-    quads = w.runs.size // STEP
-    each = max(size for size in range(1, MOST_QUADS + 1) if quads % size == 0)
+    quads = w.segment // WORD_BYTES
+    each = max(size for size in range(1, LINE_BYTES // WORD_BYTES + 1) if quads % size == 0)
     return quads // each, each
 
 
@@ -107,5 +106,5 @@ def _lines(w: ByteWorkload) -> tuple[int, int, int, bool]:
 
 
 def _cost(length: int) -> int:
-    tiles = -(-length // MOST_ROWS)
+    tiles = -(-length // TILE_ROWS)
     return tiles * max(_LEAST_COST, -(-length // tiles))

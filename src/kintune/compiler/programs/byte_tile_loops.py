@@ -1,4 +1,4 @@
-"""The loops around the innermost ones of a sum of products of bytes by tiles (`byte_tile_text`): the whole program.
+"""The loops around the innermost ones of a sum of products of bytes by tiles : the whole program.
 
 Weights are packed, and data is copied where it has borders, as for vectors (`byte_packing`).  A task of the parallel
 loop takes a block of tiles of rows and a part of the panels.  The last tile of a line begins earlier where it would not
@@ -13,17 +13,20 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import tirx
 
-from kintune.compiler.programs.byte_kernel import LANES, STEP
+from kintune.compiler.kernels.calls import IMPORT, address, call_kernel
+from kintune.compiler.kernels.instructions import BYTES, WORD_BYTES
+from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.compiler.programs.byte_packing import brought_in, line_copier, packed_weights
 from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, tiles_of
-from kintune.compiler.programs.byte_tile_text import TileKernel, tile_kernel_text
 from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.inner_calls import IMPORT, address
 from kintune.compiler.programs.loops import INDEX, buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import stored_vector, tasks_over, unravelled, with_body
 
-__all__ = ["TileBlocking", "write_byte_tiles"]
+__all__ = ["INSTRUCTION", "TileBlocking", "write_byte_tiles"]
+
+INSTRUCTION = next(each for each in BYTES if each.tiles)
+"""The instruction that multiplies tiles of bytes."""
 
 _AHEAD = 2  # steps at which weights are prefetched from the shared cache; hardware does not prefetch rows of tiles
 
@@ -53,7 +56,7 @@ def write_byte_tiles(
 ) -> tvm.IRModule:
     """The program; `epilogue` is what follows the sums, if anything does."""
     w, b = workload, blocking
-    packed, packing = packed_weights(w, b.vectors * LANES)
+    packed, packing = packed_weights(w, b.vectors * INSTRUCTION.lanes)
     data, copying = (w.data, None) if b.copies else brought_in(w)
     computing = _Tiles(w, form, b, epilogue, data, packed).tasks()
     statements = [packing, *([] if copying is None else [copying]), computing]
@@ -75,8 +78,8 @@ class _Tiles:
     ) -> None:
         self.workload, self.form, self.blocking, self.epilogue = workload, form, blocking, epilogue
         self.data, self.packed = data, packed
-        self.panel = blocking.vectors * LANES
-        self.own = workload.panels(blocking.vectors * LANES) // blocking.parts
+        self.panel = blocking.vectors * INSTRUCTION.lanes
+        self.own = workload.panels(blocking.vectors * INSTRUCTION.lanes) // blocking.parts
         self.in_line = tiles_of(form, blocking.height)
         self.total = form.lines * self.in_line
         self.groups = -(-self.total // (blocking.blocks * blocking.tiles))
@@ -85,25 +88,22 @@ class _Tiles:
             size = self.copied * workload.image[2] * workload.depth
             self.data = buffer("lines", (size,), "uint8", "global")
         self.sums = buffer("sums", (blocking.tiles * blocking.height * self.panel,), "int32", "global")
-        runs = workload.runs
-        self.kernel = TileKernel(
+        self.kernel = Kernel(
+            INSTRUCTION,
             blocking.tiles,
             blocking.vectors,
-            blocking.height,
-            form.quads,
-            form.pitch,
-            runs.number,
             form.chunks,
-            runs.inner,
-            runs.near,
-            runs.far,
-            _AHEAD,
+            segments=workload.segments,
+            pitch=form.pitch,
+            height=blocking.height,
+            words=form.quads,
+            ahead=_AHEAD * form.quads * self.panel * WORD_BYTES,
         )
 
     def tasks(self) -> Any:
         """The parallel loop."""
         w, b = self.workload, self.blocking
-        name, text = tile_kernel_text(self.kernel)
+        name, text = (made := text_of(self.kernel)).name, made.whole
 
         def body(block: Any, part: Any) -> Any:
             first = block * index(self.groups * b.tiles)
@@ -156,19 +156,15 @@ class _Tiles:
         numbers = [first + index(tile) for tile in range(b.tiles)]
         if not exact:
             numbers = [tirx.min(number, index(self.total - 1)) for number in numbers]
-        call = tirx.call_extern(
-            "int32",
-            name,
-            *(address(self.data, self._offset(number, top)).touched(self.kernel.tile_bytes) for number in numbers),
-            address(self.packed, o * index(self.workload.steps * self.panel * STEP)).touched(self.kernel.panel_bytes),
-            address(self.sums, index(0)).touched(self.kernel.sums_bytes),
-        )
+        read = [address(self.data, self._offset(number, top)) for number in numbers]
+        weights = address(self.packed, o * index(self.kernel.panel_bytes))
+        call = call_kernel(name, self.kernel, read, [weights], address(self.sums, index(0)))
 
         def stored(tile: Any) -> Any:
             rows = self._stored(first + tile, tile, o)
             return rows if exact else tirx.IfThenElse(first + tile < index(self.total), rows, None)
 
-        return sequence([tirx.Evaluate(call), loop("t", b.tiles, stored)])
+        return sequence([call, loop("t", b.tiles, stored)])
 
     def _place(self, number: Any) -> tuple[Any, Any, Any]:
         """The line of a tile, its first row there, and how many rows the tile before it has as well."""
@@ -216,10 +212,10 @@ class _Tiles:
                 lead = [*unravelled(line, w.lead[:-1]), place]
 
             def element(v: Any, lane: Any) -> Any:
-                at = (tile * index(b.height) + r) * index(self.panel) + v * index(LANES) + lane
+                at = (tile * index(b.height) + r) * index(self.panel) + v * index(INSTRUCTION.lanes) + lane
                 return self.sums[at]
 
-            vector = stored_vector(LANES, w.filters, self.panel, self.epilogue, w.result, element, lead)
+            vector = stored_vector(INSTRUCTION.lanes, w.filters, self.panel, self.epilogue, w.result, element, lead)
             stored = loop("v", b.vectors, lambda v: vector(o, v))
             return stored if condition is None else tirx.IfThenElse(condition, stored, None)
 

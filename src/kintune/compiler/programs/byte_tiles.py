@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import tvm
 
-from kintune.compiler.programs.amx_text import TILES
-from kintune.compiler.programs.byte_kernel import LANES, STEP
+from kintune.compiler.kernels.instructions import TILES, WORD_BYTES
+from kintune.compiler.kernels.microkernel import registers_for
 from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, heights_of, may_copy, tile_form, tiles_of
-from kintune.compiler.programs.byte_tile_loops import TileBlocking, write_byte_tiles
-from kintune.compiler.programs.byte_tile_text import registers_for
+from kintune.compiler.programs.byte_tile_loops import INSTRUCTION, TileBlocking, write_byte_tiles
 from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes, require_bytes
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.core.candidate import Axis, Decision
@@ -69,7 +68,7 @@ class ByteTiles:
         workload = found[1]
         if workload.batches:
             return ()
-        return (AMX,) if workload.rows >= _LEAST_ROWS and workload.runs.size >= _LEAST_STEPS * STEP else ()
+        return (AMX,) if workload.rows >= _LEAST_ROWS and workload.segment >= _LEAST_STEPS * WORD_BYTES else ()
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """Return the extensions that kernels need, beyond those which any kernel may use."""
@@ -119,7 +118,7 @@ def _choices(w: ByteWorkload, form: TileForm) -> ChoiceLists:
     """Rows of a tile, tiles, vectors, blocks, parts, whether panels come first, and whether tasks copy their data."""
     heights = heights_of(form)
     most = form.lines * tiles_of(form, min(heights))
-    vectors = -(-w.filters // LANES)
+    vectors = -(-w.filters // INSTRUCTION.lanes)
     values = (
         heights,
         tuple(tiles for tiles in _TILES if tiles <= most),
@@ -135,16 +134,16 @@ def _choices(w: ByteWorkload, form: TileForm) -> ChoiceLists:
 def _fits(w: ByteWorkload, form: TileForm, b: TileBlocking) -> bool:
     """Whether the tiles are in registers, and parts and blocks are whole."""
     groups = -(-form.lines * tiles_of(form, b.height) // b.tiles)
-    panels = w.panels(b.vectors * LANES)
+    panels = w.panels(b.vectors * INSTRUCTION.lanes)
     return registers_for(b.tiles, b.vectors) <= TILES and panels % b.parts == 0 and b.blocks <= groups
 
 
 def _cycles(w: ByteWorkload, form: TileForm, b: TileBlocking, machine: Processor) -> float:
     """The estimated cycles of the core that has the most tasks."""
     groups = -(-form.lines * tiles_of(form, b.height) // (b.blocks * b.tiles))
-    own = w.panels(b.vectors * LANES) // b.parts
-    weights = b.vectors * form.quads * LANES * STEP  # bytes of a step
-    data = b.tiles * b.height * form.quads * STEP
+    own = w.panels(b.vectors * INSTRUCTION.lanes) // b.parts
+    weights = b.vectors * form.quads * INSTRUCTION.lanes * WORD_BYTES  # bytes of a step
+    data = b.tiles * b.height * form.quads * WORD_BYTES
     panel, rows = form.steps * weights, b.tiles * b.height * w.depth * w.taps[0]
     step = max(float(b.tiles * b.vectors * b.height), _LATENCY, (b.tiles * b.height + b.vectors * form.quads) / _LOADED)
     nearest, own_cache = machine.caches[0] / 2, machine.caches[1] / 2

@@ -8,30 +8,18 @@ from typing import Any, NamedTuple
 import tvm
 from tvm.s_tir import Schedule, ScheduleError
 
+from kintune.compiler.kernels.instructions import WORD_BYTES
+from kintune.compiler.kernels.microkernel import Segments
 from kintune.compiler.programs.blocks import Nest, constant_shape, loads_in, nests_of
-from kintune.compiler.programs.byte_kernel import STEP
 from kintune.compiler.programs.byte_pattern import ByteProduct, byte_product_of
 from kintune.compiler.programs.epilogue import Epilogue, joined
 from kintune.compiler.space.weights import weight_positions
 from kintune.errors import BuildError
 
-__all__ = ["ByteWorkload", "Runs", "find_bytes", "joined_bytes", "require_bytes"]
+__all__ = ["ByteWorkload", "find_bytes", "joined_bytes", "require_bytes"]
 
 _BORDERS = "pad_temp"
 _BYTES, _WEIGHTS, _SUMS = "uint8", "int8", "int32"
-
-
-class Runs(NamedTuple):
-    """How the bytes of a sum lie in the data: `number` runs of `size` bytes each, one after another.
-
-    Runs lie in groups of `inner`: within a group they are `near` bytes apart, groups are `far` bytes apart.
-    """
-
-    number: int
-    size: int
-    inner: int
-    near: int
-    far: int
 
 
 class ByteWorkload(NamedTuple):
@@ -50,7 +38,7 @@ class ByteWorkload(NamedTuple):
     weights: Any
     result: Any
     position: int | None
-    unit: int = STEP
+    unit: int = WORD_BYTES
     around: Any = None
 
     @property
@@ -97,7 +85,7 @@ class ByteWorkload(NamedTuple):
     @property
     def steps(self) -> int:
         """The steps of a sum."""
-        return math.prod(self.taps) * self.depth // STEP
+        return math.prod(self.taps) * self.depth // WORD_BYTES
 
     @property
     def image(self) -> tuple[int, int, int]:
@@ -109,14 +97,20 @@ class ByteWorkload(NamedTuple):
         return n, height + top + bottom, width + left + right
 
     @property
-    def runs(self) -> Runs:
-        """How the bytes of a sum lie in the data as it is read, with borders and filled up."""
+    def segment(self) -> int:
+        """The bytes of a sum that lie one after another in the data as it is read, with borders and filled up."""
+        columns = self.taps[1]
+        return columns * self.depth if columns == 1 or self.product.dilations[1] == 1 else self.depth
+
+    @property
+    def segments(self) -> Segments:
+        """Where such segments lie."""
         rows, columns = self.taps
         tall, wide = self.product.dilations
         far = self.image[2] * self.depth * tall
         if columns == 1 or wide == 1:
-            return Runs(rows, columns * self.depth, 1, 0, far)
-        return Runs(rows * columns, self.depth, columns, wide * self.depth, far)
+            return Segments(rows, far=far)
+        return Segments(rows * columns, columns, wide * self.depth, far)
 
     @property
     def border(self) -> Any:

@@ -21,9 +21,11 @@ from typing import Any, NamedTuple
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T  # noqa: N812
 
+from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel
+from kintune.compiler.kernels.copies import CHUNK, copying_text, pairing_text
+from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
 from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
-from kintune.compiler.programs.inner_calls import BF16_BITS, IMPORT, address, call_inner
 from kintune.compiler.programs.kernel_writer import (
     alloc,
     load,
@@ -36,7 +38,7 @@ from kintune.compiler.programs.kernel_writer import (
     vector,
 )
 from kintune.compiler.programs.panel_form import AMX
-from kintune.compiler.programs.panel_text import CHUNK, amx_text, copying_text, pairing_text, vector_text
+from kintune.compiler.programs.panel_form import Inner as Panels
 from kintune.compiler.programs.powers import power_of_e
 
 __all__ = ["UNIT", "Inner", "bytes_of_a_task", "write_narrow"]
@@ -53,11 +55,10 @@ class Inner(NamedTuple):
 
     kind: str
 
-    @property
-    def text(self) -> str:
-        """LLVM's text of all functions."""
-        products = amx_text() if self.kind == AMX else vector_text(self.kind, _DOT_ROWS, _DOT_VECTORS)
-        return copying_text(converts=True) + pairing_text() + products
+    def kernel(self, units: int, pitch: int, steps: int) -> Kernel:
+        """The kernel for so many units of rows, which are `pitch` bytes apart; it is told how many steps to take."""
+        inner = Panels(self.kind, UNIT if self.kind == AMX else _DOT_ROWS, _COLUMNS)
+        return inner.kernel(units, steps, pitch)._replace(counted=True)
 
 
 class _Sizes(NamedTuple):
@@ -124,7 +125,10 @@ class _Task:
     ) -> None:
         self.buffers, self.pattern, self.inner = buffers, pattern, inner
         self.blocks, self.units, self.kept = blocks, units, kept
-        self.sizes = _sizes(pattern)
+        self.sizes = sizes = _sizes(pattern)
+        most = {sizes.depth_pairs: sizes.depth_pairs // _LANES, sizes.line: sizes.key_panels}
+        made = {(line, units): inner.kernel(units, 4 * line, most[line]) for line in most for units in (1, 2)}
+        self._kernels = {key: (kernel, text_of(kernel)) for key, kernel in made.items()}
         self.is_plain = not pattern.steps and pattern.scale > 0  # scores are then scaled with their exponentials
         self.batch: list[Any] = []
         self.start: Any = 0
@@ -147,14 +151,15 @@ class _Task:
         self.lanes = alloc("lanes", high, _LANES)
         self.running = alloc("running", _LANES)  # of one row: small enough to stay in a register
         self.most, self.total = alloc("most", high), alloc("total", high)
-        with T.attr("inner", IMPORT, self.inner.text):
+        texts = [copying_text(converts=True), pairing_text(), *(text for _, text in self._kernels.values())]
+        with T.attr("inner", IMPORT, together(texts)):
             if self.inner.kind == AMX:
-                _call("kt_tiles_begin")
+                _call(f"{texts[-1].name}_begin")
             self._pack_keys()
             self._pack_values()
             self._rows()
             if self.inner.kind == AMX:
-                _call("kt_tiles_end")
+                _call(f"{texts[-1].name}_end")
 
     def _rows(self) -> None:
         """All queries of the task, 32 at a time, then 16."""
@@ -258,14 +263,14 @@ class _Task:
 
     def _product(self, rows: Any, line: int, panel: Any, target: Any, offset: Any, steps: Any, units: int) -> None:
         """A product of rows that lie `line` floats apart by a panel, in steps of 32 values."""
+        kernel, text = self._kernels[line, units]
         if self.inner.kind == AMX:
-            sums = address(target, offset)
-            _call(f"kt_amx_{units}", address(rows, 0), 4 * line, panel, sums, steps, 1, 0, 0)
+            T.evaluate(_products(text, kernel, address(rows, 0), panel, address(target, offset), steps))
             return
         with repeat(units * UNIT // _DOT_ROWS, "group") as group:
             sums = address(target, offset + group * (_DOT_ROWS * _COLUMNS))
             source = address(rows, group * (_DOT_ROWS * line))
-            _call(f"kt_{self.inner.kind}_{_DOT_ROWS}", source, 4 * line, panel, sums, steps * _LANES, 1, 0, 0)
+            T.evaluate(_products(text, kernel, source, panel, sums, steps * _LANES))
 
     def _softmax(self, start: Any, number: int, seen: Any) -> None:
         """Scores become exponentials in bf16; `total` becomes what each row of the result is multiplied by."""
@@ -379,4 +384,8 @@ def _behind(first: int) -> list[tuple[int, int]]:
 
 def _call(name: str, *arguments: Any) -> None:
     """A call of a function of the inner kernel's text."""
-    T.evaluate(call_inner(name, *arguments, columns=_COLUMNS))
+    T.evaluate(call_copy(name, *arguments).value)
+
+
+def _products(text: Text, kernel: Kernel, rows: Any, panel: Any, sums: Any, steps: Any) -> Any:
+    return call_kernel(text.name, kernel, [rows], [panel], sums, steps=steps).value

@@ -5,17 +5,20 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple
 
-from kintune.compiler.programs.panel_text import CHUNK, amx_text, copying_text, vector_text
+from kintune.compiler.kernels.copies import CHUNK
+from kintune.compiler.kernels.instructions import PAIRS, VALUES, WORD_BYTES, Instruction
+from kintune.compiler.kernels.microkernel import WHOLE, Kernel, Segments
 from kintune.compiler.programs.weighted_sum import WeightedSum
 
 __all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
 
 _LANES = 16
-_TILE_PAIRS = 16  # pairs of a sum in a tile
 _MOST_SPREAD = 1.4  # times as many rows, so that none has to be copied
 
 AMX, DOT, FMA = "amx", "dot", "fma"
 """Kinds of inner kernels: tiles of bf16, vectors of pairs of bf16 (`vdpbf16ps`), vectors of fp32."""
+
+_INSTRUCTIONS = {**{each.variant: each for each in PAIRS}, FMA: VALUES}
 
 _COPY = {AMX: 400.0, DOT: 50.0, FMA: 50.0}
 """The filters for which a row is computed in about the time in which its values are copied twice."""
@@ -29,6 +32,21 @@ class Inner(NamedTuple):
     kind: str
     rows: int
     columns: int
+
+    @property
+    def instruction(self) -> Instruction:
+        """The instruction that it multiplies by."""
+        return _INSTRUCTIONS[self.kind]
+
+    @property
+    def words(self) -> int:
+        """Words of a row that a step takes."""
+        return self.step * self.size // WORD_BYTES if self.instruction.tiles else 1
+
+    @property
+    def steps(self) -> int:
+        """Steps of the kernel for `step` values."""
+        return self.step * self.size // WORD_BYTES // self.words
 
     @property
     def is_narrow(self) -> bool:
@@ -48,17 +66,21 @@ class Inner(NamedTuple):
     @property
     def loop_bytes(self) -> int:
         """Bytes of a panel that the loop of the kernel reads at once."""
-        return self.columns * 4 * (_TILE_PAIRS if self.kind == AMX else 1)
+        return self.columns * WORD_BYTES * self.words
 
-    def text(self, lines: int) -> str:
-        """Its functions in LLVM's language, with those that copy and round data.
+    def kernel(
+        self, units: int, steps: int, pitch: int, segments: Segments = WHOLE, *, adds: bool = False, lines: int = 0
+    ) -> Kernel:
+        """The kernel for so many units of rows, which are `pitch` bytes apart; only tiles have several units.
 
-        With `lines`, there are also functions that prefetch so many cache lines of the next panel in each step.
+        A segment has so many times `step` values.
         """
-        if self.kind == AMX:
-            return copying_text(converts=True) + amx_text(lines)
-        vectors = vector_text(self.kind, self.rows, self.columns // _LANES, lines)
-        return copying_text(converts=self.is_narrow) + vectors
+        instruction = self.instruction
+        rows = units if instruction.tiles else self.rows
+        return Kernel(
+            instruction, rows, self.columns // instruction.lanes, steps * self.steps, segments=segments, pitch=pitch,
+            adds=adds, words=self.words, joined=True, lines=lines,
+        )  # fmt: skip
 
     @property
     def stored(self) -> str:

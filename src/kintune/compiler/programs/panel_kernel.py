@@ -25,12 +25,14 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel, odd_lines
+from kintune.compiler.kernels.copies import CHUNK, copying_text
+from kintune.compiler.kernels.instructions import LINE_BYTES
+from kintune.compiler.kernels.microkernel import Segments, Text, text_of, together
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.inner_calls import BF16_BITS, IMPORT, address, call_inner, odd_lines
 from kintune.compiler.programs.kernel_writer import pieces
-from kintune.compiler.programs.panel_form import AMX, DOT, Inner, Kept, Tiling, Way, form_of
+from kintune.compiler.programs.panel_form import AMX, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_packing import packing_block
-from kintune.compiler.programs.panel_text import CHUNK, LINE_BYTES
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
 
@@ -80,6 +82,7 @@ class _Kernel:
     ) -> None:
         self.found, self.inner, self.epilogue, self.weights, self.kept = found, inner, epilogue, weights, kept
         self.form = form = form_of(found, inner)
+        self.texts: list[Text] = [copying_text(converts=inner.is_narrow)]
         self.units = tiling.units
         self.rows = tiling.units * inner.rows
         self.blocks = -(-form.rows // self.rows)
@@ -143,7 +146,8 @@ class _Kernel:
         task = tirx.Var("task", self.found.index_type)
         block_of, part_of = (tirx.Var(name, self.found.index_type) for name in ("vblock", "vpart"))
         operands = [] if self.epilogue is None else self.epilogue.operands
-        body = tirx.AttrStmt("inner", IMPORT, self.inner.text(self.ahead), self._task(block_of, part_of))
+        computed = self._task(block_of, part_of)
+        body = tirx.AttrStmt("inner", IMPORT, together(self.texts), computed)
         block = SBlock(
             [
                 tirx.IterVar(tvm.ir.Range(self.at(0), self.at(extent)), variable, tirx.IterVar.DataPar)
@@ -178,7 +182,8 @@ class _Kernel:
         products = self._loop("panel", panels, lambda o: self._panel(start + o, rows))
         if self.inner.kind != AMX:
             return _sequence([*pack, products])
-        return tirx.SeqStmt([_call("kt_tiles_begin"), *pack, products, _call("kt_tiles_end")])
+        frame = self.texts[-1].name
+        return tirx.SeqStmt([call_copy(f"{frame}_begin"), *pack, products, call_copy(f"{frame}_end")])
 
     def _loop(self, name: str, extent: Any, body: Callable[[Any], Any], kind: int = tirx.ForKind.SERIAL) -> Any:
         extent = self.at(extent) if isinstance(extent, int) else extent
@@ -206,7 +211,7 @@ class _Kernel:
                     tirx.floormod(place, across) * self.at(x.stride)
                 )
             source, target = self._of_data(place * self.at(channels)), row * self.at(self.line)
-            return _call(self._first, source, address(self.packed, target), channels, self.inner.size * CHUNK)
+            return call_copy(self._first, source, address(self.packed, target), channels, self.inner.size * CHUNK)
 
         return self._loop("row", valid, body)
 
@@ -251,12 +256,12 @@ class _Kernel:
         place = number * self.at(self.wide)
         source = self._of_data((image * self.at(y.size) + real) * self.at(x.size * channels))
         target = self._of_image(place + self.at(left))
-        inside = [_call(self._first, source, target, copied, size * CHUNK)] if copied else []
+        inside = [call_copy(self._first, source, target, copied, size * CHUNK)] if copied else []
         if left:
-            inside.insert(0, _call("kt_zero", self._of_image(place), size * left))
+            inside.insert(0, call_copy("kt_zero", self._of_image(place), size * left))
         if right:  # after the data, since whole parts of 32 values are written
-            inside.append(_call("kt_zero", self._of_image(place + self.at(left + copied)), size * right))
-        outside = _call("kt_zero", self._of_image(place), size * self.wide)
+            inside.append(call_copy("kt_zero", self._of_image(place + self.at(left + copied)), size * right))
+        outside = call_copy("kt_zero", self._of_image(place), size * self.wide)
         condition = tirx.And(real >= self.at(0), real < self.at(y.size))
         return tirx.IfThenElse(condition, _sequence(inside), outside)
 
@@ -276,7 +281,7 @@ class _Kernel:
                 kernel = self.at(x.kernel)
                 offset = tirx.floordiv(index, kernel) * self.at(y.dilation * self.wide)
                 offset += tirx.floormod(index, kernel) * self.at(x.dilation * channels)
-            return _call(
+            return call_copy(
                 "kt_copy" if inner.is_narrow else "kt_move",
                 self._of_image(start + offset),
                 address(self.packed, target + index * self.at(each)),
@@ -290,7 +295,7 @@ class _Kernel:
         if form.pieces == 1 or behind <= 0:
             return copies
         rest = address(self.packed, target + self.at(written))
-        return tirx.SeqStmt([copies, _call("kt_zero", rest, inner.size * behind)])
+        return tirx.SeqStmt([copies, call_copy("kt_zero", rest, inner.size * behind)])
 
     def _panel(self, panel: Any, rows: _Rows) -> Any:
         """The sums of all rows of the task and one panel, and what follows from them."""
@@ -311,24 +316,23 @@ class _Kernel:
         the next panel lie one panel further.
         """
         inner, form = self.inner, self.form
-        steps = 1 if inner.kind != DOT else CHUNK // 2
         if form.way is Way.IMAGE:
             pitch, jump = self.found.channels, self.found.rows.dilation * self.wide
             begin = tirx.floormod(first, self.at(form.pitch)) * self.at(pitch) + self.at(start * jump)
-            counts = (form.chunks * steps, number, inner.size * jump)
+            steps, segments = form.chunks, Segments(number, far=inner.size * jump)
         else:
             pitch, begin = self.line, self.at(start * inner.step)
-            counts = (number * steps, 1, 0)
+            steps, segments = number, Segments()
 
         def rows(unit: Any, at_once: int, lines: int) -> Any:
             offset = begin + unit * self.at(inner.rows * pitch)
             source = self._of_data(first * self.at(pitch) + offset) if self.in_place else address(self.packed, offset)
             target = address(self.sums, unit * self.at(inner.rows * inner.columns))
-            name = f"kt_{inner.kind}_{at_once}{f'_ahead_{lines}' if lines else ''}"
-            further = [self._next(place, unit, number)] if lines else []
-            weights = address(self.weights, place)
-            given = (source, inner.size * pitch, weights, target, *counts, int(start > 0), *further)
-            products = tirx.Evaluate(call_inner(name, *given, columns=inner.columns))
+            kernel = inner.kernel(at_once, steps, inner.size * pitch, segments, adds=start > 0, lines=lines)
+            text = text_of(kernel)
+            self.texts.append(text)
+            further = self._next(place, unit, number) if lines else None
+            products = call_kernel(text.name, kernel, [source], [address(self.weights, place)], target, further)
             ahead = [] if start else self._ahead(panel, first + unit * self.at(inner.rows), at_once)
             return _sequence([*ahead, products])
 
@@ -371,7 +375,7 @@ class _Kernel:
         asked = [("kt_own", self.target)] if self.kept.result else []
         asked += [("kt_fetch", operand) for operand in self.kept.operands]
         of_rows = [(name, each) for name, each in asked if _size(each) == self.found.positions * filters]
-        return [_call(name, address(each, offset, BF16_BITS), rows, inner.size * filters) for name, each in of_rows]
+        return [call_copy(name, address(each, offset, BF16_BITS), rows, inner.size * filters) for name, each in of_rows]
 
     def _results(self, panel: Any, rows: _Rows) -> Any:
         """Store what follows from the sums of a panel."""
@@ -425,7 +429,7 @@ class _Kernel:
         for index, extent in zip(indices, self.target.shape, strict=True):
             offset = offset * self.at(int(extent)) + index
         source = address(self.sums, row * self.at(self.inner.columns))
-        return _call("kt_put", source, address(self.target, offset, BF16_BITS), number, self.inner.size * CHUNK)
+        return call_copy("kt_put", source, address(self.target, offset, BF16_BITS), number, self.inner.size * CHUNK)
 
     def _indices(self, image: Any, place: Any) -> list[Any]:
         """The indices of a row in the result, without the last one."""
@@ -456,11 +460,6 @@ def _shares(total: int, number: int) -> list[tuple[int, int]]:
     """The starts and sizes of parts of about equal size."""
     size = -(-total // number)
     return [(start, min(size, total - start)) for start in range(0, total, size)]
-
-
-def _call(name: str, *arguments: Any) -> Any:
-    """A statement that calls a function of the inner kernel's text."""
-    return tirx.Evaluate(call_inner(name, *arguments))
 
 
 def _sequence(statements: Sequence[Any]) -> Any:

@@ -11,13 +11,14 @@ from collections.abc import Collection, Sequence
 
 import tvm
 
+from kintune.compiler.kernels.copies import CHUNK
+from kintune.compiler.kernels.instructions import TILE_ROWS
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.panel_costs import promising
 from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import write_sum
-from kintune.compiler.programs.panel_text import CHUNK, TILE_ROWS
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.core.candidate import Axis, Decision

@@ -21,8 +21,7 @@ from collections.abc import Iterator, Sequence
 
 import tvm
 
-from kintune.compiler.programs.byte_kernel import STEP, ByteInstruction
-from kintune.compiler.programs.byte_products import byte_instruction, instruction_named
+from kintune.compiler.kernels.instructions import BYTES, WORD_BYTES, Instruction, best, instruction_named
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.programs.recurrent_text import ROWS, SINGLE, STEPS, Tiling, phases, recurrent_text
@@ -59,7 +58,7 @@ class RecurrentProgram:
         if _RECURRENT not in map(int, function.attrs.get(LAYOUT_FREE, ())):
             return ()
         ways = _ways(recurrence) if int(target.attrs.get("num-cores", 2)) > 1 else (SINGLE,)
-        instruction = byte_instruction(target) if recurrence.quantised else None
+        instruction = best(BYTES, target) if recurrence.quantised else None
         return ways if instruction is None else tuple(f"{way}-{instruction.variant}" for way in ways)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
@@ -98,10 +97,10 @@ class RecurrentProgram:
         return _choices(recurrence, instruction).cheapest(_FIRST, misfit)
 
 
-def _parsed(variant: str) -> tuple[str, ByteInstruction | None]:
+def _parsed(variant: str) -> tuple[str, Instruction | None]:
     """How the work is spread over threads, and the instruction that multiplies bytes, if one does."""
     way, _, name = variant.partition("-")
-    return way, instruction_named(name) if name else None
+    return way, instruction_named(BYTES, name) if name else None
 
 
 def _ways(recurrence: Recurrence) -> tuple[str, ...]:
@@ -126,16 +125,16 @@ def _recurrence(module: tvm.IRModule) -> Recurrence:
     return found
 
 
-def _choices(recurrence: Recurrence, instruction: ByteInstruction | None) -> ChoiceLists:
+def _choices(recurrence: Recurrence, instruction: Instruction | None) -> ChoiceLists:
     """Units, sequences, steps written out."""
-    steps = recurrence.hidden if instruction is None else recurrence.padded // STEP
+    steps = recurrence.hidden if instruction is None else recurrence.padded // WORD_BYTES
     units = [size for size in _UNITS if recurrence.padded % size == 0]
     rows = _divisors(recurrence.batch, _MOST_ROWS)
     unroll = [size for size in _UNROLL if steps % size == 0]
     return ChoiceLists(RecurrentProgram.name, (tuple(units), tuple(rows), tuple(unroll)))
 
 
-def _fits(recurrence: Recurrence, tiling: Tiling, instruction: ByteInstruction | None) -> bool:
+def _fits(recurrence: Recurrence, tiling: Tiling, instruction: Instruction | None) -> bool:
     """Whether the sums of a tile fit the registers, beside weights and data; of numbers, the compiler sees to it."""
     if instruction is None:
         return True
@@ -148,7 +147,7 @@ def _divisors(number: int, most: int) -> Iterator[int]:
 
 
 def _misfit(
-    recurrence: Recurrence, variant: str, tiling: Tiling, machine: Processor, instruction: ByteInstruction | None
+    recurrence: Recurrence, variant: str, tiling: Tiling, machine: Processor, instruction: Instruction | None
 ) -> float:
     """How far a tile is from what should be fast; 0 is best."""
     lanes = machine.lanes if instruction is None else instruction.lanes

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kintune.compiler.programs.byte_kernel import STEP, ByteInstruction, Kernel, kernel_text
-from kintune.compiler.programs.inner_calls import IMPORT
+from kintune.compiler.kernels.calls import IMPORT
+from kintune.compiler.kernels.instructions import WORD_BYTES, Instruction
+from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.models.recurrence import GRU, LSTM, VECTOR, Recurrence
 from kintune.models.recurrent_equations import (
     Quantised,
@@ -57,9 +58,7 @@ def phases(recurrence: Recurrence) -> tuple[tuple[int, ...], ...]:
     return (tuple(range(recurrence.gates)),)
 
 
-def recurrent_text(
-    recurrence: Recurrence, variant: str, tiling: Tiling, instruction: ByteInstruction | None = None
-) -> str:
+def recurrent_text(recurrence: Recurrence, variant: str, tiling: Tiling, instruction: Instruction | None = None) -> str:
     """The kernel as a text for TVM's parser; `variant` is `ROWS`, `STEPS` or `SINGLE`.
 
     A layer that is quantised multiplies bytes by the `instruction`; without one, it multiplies their values in fp32.
@@ -68,9 +67,7 @@ def recurrent_text(
 
 
 class _Kernel:
-    def __init__(
-        self, recurrence: Recurrence, variant: str, tiling: Tiling, instruction: ByteInstruction | None
-    ) -> None:
+    def __init__(self, recurrence: Recurrence, variant: str, tiling: Tiling, instruction: Instruction | None) -> None:
         self.r = recurrence
         self.instruction = instruction
         self.variant = variant
@@ -106,7 +103,7 @@ class _Kernel:
         """
         r = self.r
         if self.instruction:
-            return (r.directions, r.padded // self.units, r.padded // STEP, r.gates * self.units, STEP)
+            return (r.directions, r.padded // self.units, r.padded // WORD_BYTES, r.gates * self.units, WORD_BYTES)
         inner = (r.hidden, r.gates) if len(self.phases) == 1 else (r.gates, r.hidden)
         return (r.directions, r.padded // self.units, *inner, self.units)
 
@@ -121,7 +118,7 @@ class _Kernel:
         source, value, steps = "recurrent[vd, vk, vg, vu]", "recurrent[vd, vk, vg, vu]", r.hidden
         if self.instruction:
             column = f"vg * {self.units} + vu % {self.units}"
-            target, steps = f"panels[vd, vu // {self.units}, vk // {STEP}, {column}, vk % {STEP}]", r.padded
+            target, steps = f"panels[vd, vu // {self.units}, vk // {WORD_BYTES}, {column}, vk % {WORD_BYTES}]", r.padded
             source = f"recurrent[vd, T.min(vk, {r.hidden - 1}), vg, vu]"
             value = f"T.Select(vk < {r.hidden}, {source}, T.int8(0))" if r.padded > r.hidden else source
         elif r.quantised:
@@ -218,11 +215,11 @@ class _Kernel:
         lines = _loop("k", "serial", self.r.hidden // self.unroll, _loop("j", "unroll", self.unroll, body))
         return lines + (self._scaled(place, lambda name, _column: f"{name}[v]") if self.r.quantised else [])
 
-    def _byte_products(self, place: _Place, instruction: ByteInstruction) -> list[str]:
+    def _byte_products(self, place: _Place, instruction: Instruction) -> list[str]:
         """The same sums, of bytes: a call of the inner kernel."""
         r, columns = self.r, self.r.gates * self.units
-        kernel = Kernel(self.rows, columns // instruction.lanes, self.unroll, 1, r.padded // STEP, 1, 0, 0, instruction)
-        name, text = kernel_text(kernel)
+        kernel = Kernel(instruction, self.rows, columns // instruction.lanes, r.padded // WORD_BYTES, self.unroll)
+        name, text = (made := text_of(kernel)).name, made.whole
         first = f"{place.direction} * {r.batch} + {place.first}"
         panel = f"({place.direction} * {r.padded // self.units} + {place.tile}) * {r.padded * columns}"
         places = [("levels", "uint8", f"({first} + {row}) * {r.padded}", kernel.row_bytes) for row in range(self.rows)]

@@ -11,14 +11,16 @@ from typing import Any
 
 from tvm import tirx
 
+from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel, odd_lines
+from kintune.compiler.kernels.copies import CHUNK, copying_text
+from kintune.compiler.kernels.instructions import LINE_BYTES
+from kintune.compiler.kernels.microkernel import text_of, together
 from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.indexing import buffer_of
-from kintune.compiler.programs.inner_calls import BF16_BITS, IMPORT, address, call_inner, odd_lines
 from kintune.compiler.programs.loop_blocks import block_in_loops
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.panel_form import DOT, Inner
-from kintune.compiler.programs.panel_text import CHUNK, LINE_BYTES
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.winograd_blocked import Blocking, Blocks, serial
 from kintune.compiler.programs.winograd_tiles import Geometry
@@ -49,7 +51,9 @@ class _NarrowBlocks(Blocks):
         steps = self._depth // _PAIR
         asked = self.panel * steps * _PAIR * _SIZE // LINE_BYTES  # lines of a panel
         self._ahead_lines = 0 if g.places * self.own == 1 else -(-asked // (self.groups * steps))
-        self._inner = Inner(DOT, b.rows, self.panel)
+        inner = Inner(DOT, b.rows, self.panel)
+        self._kernel = inner.kernel(1, self._depth // CHUNK, _SIZE * self._line, lines=self._ahead_lines)
+        self._text = text_of(self._kernel)
 
     def _packing(self) -> Any:
         g = self.g
@@ -77,7 +81,8 @@ class _NarrowBlocks(Blocks):
         )
 
     def _task(self, block: Any, part: Any) -> Any:
-        return tirx.AttrStmt("inner", IMPORT, self._inner.text(self._ahead_lines), super()._task(block, part))
+        texts = together([copying_text(converts=True), self._text])
+        return tirx.AttrStmt("inner", IMPORT, texts, super()._task(block, part))
 
     def _data(self, tile: Any, p: Any) -> Any:
         """Transform the data of a tile, then round the channels of one place after the other."""
@@ -86,7 +91,7 @@ class _NarrowBlocks(Blocks):
         def rounded(t: Any) -> Any:
             source = address(self._wide, t * g.at(g.channels))
             target = address(self.tiles, (t * g.at(self.size) + p) * g.at(self._line))
-            return tirx.Evaluate(call_inner("kt_round", source, target, g.channels, _SIZE * CHUNK))
+            return call_copy("kt_round", source, target, g.channels, _SIZE * CHUNK)
 
         transformed = self._transformed(tile, self._wide, lambda t, channel: [t, channel])
         return sequence([transformed, serial(g, [g.places], rounded)])
@@ -101,21 +106,12 @@ class _NarrowBlocks(Blocks):
         first = t * g.at(self.size) + q * g.at(rows)
         of_weights = (t * g.at(self.panels) + part * g.at(self.own) + o) * g.at(panel)
         of_products = ((t * g.at(self.own) + o) * g.at(self.size) + q * g.at(rows)) * g.at(self.panel)
-        given = (
-            address(self.tiles, first * g.at(self._line)),
-            _SIZE * self._line,
-            address(self.weights, of_weights),
-            address(self.products, of_products),
-            self._depth // _PAIR,
-            1,
-            0,
-            0,
-        )
-        if not lines:
-            return tirx.Evaluate(call_inner(f"kt_{DOT}_{rows}", *given, columns=self.panel))
-        asked = self._next(part, t, o) * g.at(panel) + q * g.at(self._depth // _PAIR * lines * LINE_BYTES // _SIZE)
-        name = f"kt_{DOT}_{rows}_ahead_{lines}"
-        return tirx.Evaluate(call_inner(name, *given, address(self.weights, asked), columns=self.panel))
+        data, weights = address(self.tiles, first * g.at(self._line)), address(self.weights, of_weights)
+        asked = None
+        if lines:
+            behind = q * g.at(self._depth // _PAIR * lines * LINE_BYTES // _SIZE)
+            asked = address(self.weights, self._next(part, t, o) * g.at(panel) + behind)
+        return call_kernel(self._text.name, self._kernel, [data], [weights], address(self.products, of_products), asked)
 
     def _next(self, part: Any, t: Any, o: Any) -> Any:
         """The number of the panel that is read next; behind the last one it may lie outside of the weights."""

@@ -1,0 +1,151 @@
+"""The instructions that multiply and add, a row each: what they need, their vectors, and how they are written.
+
+An instruction takes some values of a sum at once (`step`) for each of its `lanes`: the same ones of the data in each
+lane, and those of a filter of its own in each lane.  It adds the products of a lane to that lane's sum.
+
+Instructions of vectors read the data of a row as a word of four bytes, which goes to all lanes.  Those of tiles read up
+to 16 rows of up to 64 bytes.
+
+CPUs with AVX-512 VNNI multiply bytes in 16 lanes (`vpdpbusd`), those with AVX-VNNI in 8, and those of Arm with I8MM in
+4 (`usdot`).  Older CPUs of Arm multiply signed bytes alone (`sdot`).  There the data is taken less 128, and a further
+row, all of whose bytes are -128, sums what that takes from each filter; it is subtracted at the end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tvm
+from tvm.target import codegen
+
+from kintune.errors import BuildError
+
+__all__ = [
+    "BYTES",
+    "LINE_BYTES",
+    "PAIRS",
+    "TILES",
+    "TILE_ROWS",
+    "VALUES",
+    "WORD_BYTES",
+    "Instruction",
+    "best",
+    "fused",
+    "instruction_named",
+    "is_available",
+]
+
+WORD_BYTES = 4
+"""Bytes of a word of the data, and of a sum."""
+
+LINE_BYTES = 64
+"""A line of the caches, and a row of a tile."""
+
+TILES, TILE_ROWS = 8, 16
+"""The tile registers of a core with AMX, and the rows of one, at most."""
+
+
+class Instruction(NamedTuple):
+    """An instruction: `name` is the processor's, `variant` that of the programs which use it.
+
+    `needs` are the extensions that have it, in LLVM's spelling.  A vector has `lanes` sums of the type `total`, and
+    there are so many vector `registers`.  It multiplies `step` values of the type `element` a lane, by LLVM's
+    `function`; without a function by a product and a sum, which become one instruction where the CPU has it.  `signed`
+    tells that bytes of the data must be signed.  One with `tiles` multiplies tiles of the data by tiles of weights.
+    """
+
+    name: str
+    variant: str
+    needs: tuple[str, ...]
+    lanes: int
+    registers: int
+    element: str
+    step: int
+    total: str
+    function: str = ""
+    signed: bool = False
+    tiles: bool = False
+
+    @property
+    def sums(self) -> str:
+        """LLVM's type of a vector of sums."""
+        return f"<{self.lanes} x {self.total}>"
+
+    @property
+    def operand(self) -> str:
+        """LLVM's type of a vector of weights."""
+        return f"<{self.lanes * self.step} x {self.element}>"
+
+    @property
+    def vector_bytes(self) -> int:
+        """The bytes of a vector of sums, or of weights."""
+        return self.lanes * WORD_BYTES
+
+    @property
+    def declaration(self) -> str:
+        """LLVM's declaration of the function; empty where there is none."""
+        if not self.function or self.tiles:
+            return ""
+        return f"declare {self.sums} @{self.function}({self.sums}, {self.operand}, {self.operand})"
+
+    def product(self, target: str, total: str, data: str, weights: str) -> list[str]:
+        """The lines that set `target` to `total` plus the products of two vectors; all four are names of values."""
+        if self.function:
+            given = f"{self.sums} %{total}, {self.operand} %{data}, {self.operand} %{weights}"
+            return [f"  %{target} = call {self.sums} @{self.function}({given})"]
+        return [
+            f"  %{target}_p = fmul contract {self.sums} %{data}, %{weights}",
+            f"  %{target} = fadd contract {self.sums} %{target}_p, %{total}",
+        ]
+
+
+def fused(lanes: int, registers: int) -> Instruction:
+    """The product and sum of fp32 in vectors of so many lanes."""
+    return Instruction("fma", f"{lanes}x{registers}", (), lanes, registers, "float", 1, "float")
+
+
+VALUES = fused(16, 32)
+"""The product and sum of fp32 of AVX-512."""
+
+_DOT, _AMX_16, _AMX_8 = "llvm.x86.avx512bf16.dpbf16ps.512", "llvm.x86.tdpbf16ps", "llvm.x86.tdpbusd"
+
+PAIRS = (
+    Instruction("tdpbf16ps", "amx", ("amx-bf16", "amx-tile"), 16, 32, "bfloat", 2, "float", _AMX_16, tiles=True),
+    Instruction("vdpbf16ps", "dot", ("avx512bf16",), 16, 32, "bfloat", 2, "float", _DOT),
+)
+"""The instructions that multiply pairs of bf16, the best first."""
+
+_VPDPBUSD, _ARM = "llvm.x86.avx512.vpdpbusd", "llvm.aarch64.neon"
+
+BYTES = (
+    Instruction("tdpbusd", "amx", ("amx-int8", "amx-tile"), 16, 32, "i8", 4, "i32", _AMX_8, tiles=True),
+    Instruction("vpdpbusd", "vnni", ("avx512vnni",), 16, 32, "i8", 4, "i32", f"{_VPDPBUSD}.512"),
+    Instruction("vpdpbusd", "vnni256", ("avxvnni",), 8, 16, "i8", 4, "i32", f"{_VPDPBUSD}.256"),
+    Instruction("usdot", "usdot", ("i8mm",), 4, 32, "i8", 4, "i32", f"{_ARM}.usdot.v4i32.v16i8"),
+    Instruction("sdot", "sdot", ("dotprod",), 4, 32, "i8", 4, "i32", f"{_ARM}.sdot.v4i32.v16i8", signed=True),
+)
+"""The instructions that multiply four bytes of the data (uint8) by four weights (int8), the best first."""
+
+
+def best(rows: tuple[Instruction, ...], target: tvm.target.Target, *, tiles: bool = False) -> Instruction | None:
+    """The first of the rows that the target has; those of tiles only with `tiles`.  None where it has none."""
+    return next((each for each in rows if each.tiles == tiles and is_available(each, target)), None)
+
+
+def is_available(instruction: Instruction, target: tvm.target.Target) -> bool:
+    """Whether a target has all extensions that an instruction needs."""
+    if target.kind.name != "llvm":
+        return False
+    return all(codegen.target_has_features(need, target) for need in instruction.needs)
+
+
+def instruction_named(rows: tuple[Instruction, ...], variant: str) -> Instruction:
+    """The one of the rows whose programs are of this variant.
+
+    Raises:
+        BuildError: there is none.
+    """
+    for each in rows:
+        if each.variant == variant:
+            return each
+    raise BuildError(f"no instruction has the variant {variant}: there are {', '.join(each.variant for each in rows)}")
