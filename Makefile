@@ -22,6 +22,10 @@ PYTHONS ?=
 PART ?=
 # How many mutants of each part it draws.
 COUNT ?= 500
+# The commit whose kernels `make race-layers` races.
+BEFORE ?= HEAD~1
+# It races each how many-th layer.
+EVERY ?= 1
 # The seed of the draw, and of `make fuzz-reader`.
 SEED ?= 1
 # How many changed files `make fuzz-reader` opens.
@@ -32,7 +36,7 @@ BIN := $(VENV)/bin
 # Tests start some thousands of processes, each of which would compile the sources again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup tune test test-bare test-slow test-hosts mutants fuzz-reader lint format benchmarks-page dist release-check docs wheel clean
+.PHONY: help setup tune test test-bare test-slow test-hosts mutants fuzz-reader race-layers lint format benchmarks-page dist release-check docs wheel clean
 
 help: ## list the chores and their variables
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -64,6 +68,10 @@ mutants: setup ## change one place of the sources at a time, and see whether tes
 
 fuzz-reader: setup ## open results that were changed at random, under sanitizers (libFuzzer, with clang); goes on where it ended
 	@PYTHONPATH=. $(BIN)/python -m tests.support.reader_fuzzer --inputs $(INPUTS) --seed $(SEED)
+
+race-layers: setup ## race the kernels of an older state of the sources (BEFORE=COMMIT) against those of this one
+	@rm -rf build/before && mkdir -p build/before && git archive $(BEFORE) src | tar -x -C build/before
+	@$(BIN)/python benchmarks/race_layers.py --before build/before/src --every $(EVERY) --output build/race-layers.jsonl
 
 lint: setup ## check style, types and the layers of imports
 	@$(BIN)/ruff check --quiet
