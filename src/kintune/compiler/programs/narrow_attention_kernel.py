@@ -1,6 +1,6 @@
 """Writes attention in bf16: a task is a block of queries of one head, and sees all keys.
 
-A task first brings keys and values into panels, as the inner kernels of `panel_text` read the second factor of a
+A task first brings keys and values into panels, as the micro-kernel reads the second factor of a
 product: pairs of neighbours along the sum lie side by side.  Of keys the sum goes along the depth, so that they are
 transposed in pairs.  Of values it goes along the keys, so that two rows are interleaved.  Then, for 32 queries at a
 time:
