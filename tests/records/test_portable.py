@@ -6,11 +6,12 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Candidate, Location, Sketch, digest_of
@@ -20,6 +21,7 @@ from kintune.records import ImportSummary, Measurement, RunState, Store, export_
 from kintune.records.portable import ImportChecks
 from kintune.records.schema import measurements
 from kintune.testing.records import COMPILER, DEVICE, add_workload, measurement
+from tests.support.hostile import changed_document
 
 
 @pytest.fixture
@@ -257,6 +259,27 @@ def test_what_makes_no_sense_refuses_the_whole_file(
     with pytest.raises(RecordsError, match=said):
         import_records(other, path)
     assert other.counts().workloads == other.counts().device_types == 0
+
+
+@given(seed=st.integers(0, (1 << 32) - 1))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_change_with_a_right_seal_is_taken_or_refused_in_one_line(
+    store: Store, tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    folder = tmp_path_factory.mktemp("changed")
+    path = folder / "records.jsonl.gz"
+    export_records(store, path)
+
+    def change(records: list[dict]) -> None:
+        records[:] = changed_document(Random(seed), records)
+
+    rewritten(path, change)
+    with Store.open(folder / "other.sqlite") as other:
+        try:
+            import_records(other, path)
+        except RecordsError as error:
+            assert str(error).isprintable()  # noqa: PT017
+            assert other.counts().workloads == other.counts().device_types == 0
 
 
 def test_a_line_nested_too_deep_is_none(store: Store, other: Store, tmp_path: Path) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["InputError", "KintuneError", "RunError"]
+__all__ = ["InputError", "KintuneError", "RunError", "printable"]
+
+
+def printable(text: str) -> str:
+    """Return the text as one line: what cannot be printed becomes a space."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
 
 
 class KintuneError(Exception):
@@ -16,8 +21,7 @@ class InputError(KintuneError):
     """
 
     def __str__(self) -> str:
-        text = super().__str__()
-        return text if text.isprintable() else "".join(each if each.isprintable() else " " for each in text)
+        return printable(super().__str__())
 
 
 class RunError(KintuneError):

@@ -19,6 +19,7 @@ from kintune.service.faces import said
 from kintune.service.readable_paths import without_paths
 from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.use_cases import UseCases
+from kintune_runtime.errors import printable
 
 __all__ = [
     "COOKIE",
@@ -194,6 +195,6 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def _error_answer(error: str, kind: str, status: int, headers: dict[str, str] | None = None) -> JSONResponse:
-    """One line; what cannot be encoded of it came from outside."""
-    line = " ".join(error.split())[:_LONGEST].encode("utf-8", "replace").decode()
+    """One line; what cannot be printed of it came from outside."""
+    line = " ".join(printable(error).split())[:_LONGEST]
     return JSONResponse({"error": line, "kind": kind}, status, headers)
