@@ -103,14 +103,17 @@ def _inline(model: ModelProto, operators: set[str], opset: int) -> ModelProto:
     expanded = ModelProto()
     expanded.CopyFrom(model)
     _state_defaults(expanded, operators, opset)
-    # the inliner asks for the types of all inputs of a node, also of those that are left out between others
-    expanded.graph.value_info.append(helper.make_tensor_value_info("", TensorProto.FLOAT, None))
+    # the inliner asks for the types of all inputs of a node, also of constants and of those left out between others
+    stated = [helper.make_tensor_value_info("", TensorProto.FLOAT, None)]
+    stated += [helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in model.graph.initializer]
+    expanded.graph.value_info.extend(stated)
     expanded = inliner.inline_selected_functions(
         expanded, [("", name) for name in operators], inline_schema_functions=True
     )
-    left_out = next((at for at, value in enumerate(expanded.graph.value_info) if not value.name), None)
-    if left_out is not None:
-        del expanded.graph.value_info[left_out]
+    names = {each.name for each in stated}
+    kept = [each for each in expanded.graph.value_info if each.name not in names]
+    del expanded.graph.value_info[:]
+    expanded.graph.value_info.extend(kept)
     return expanded
 
 

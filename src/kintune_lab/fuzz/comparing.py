@@ -20,14 +20,16 @@ _FACTOR = 16.0  # a value may be so many times as far away as noise moves it
 _FIXED_SHARE = 0.5  # at least so many values must agree or be allowed for without noise
 
 
-def difference(found: Value, wanted: Value, samples: Sequence[Value] = (), *, overflows: bool = False) -> str:
+def difference(
+    found: Value, wanted: Value, samples: Sequence[Value] = (), *, overflows: bool = False, floor: float = 0.0
+) -> str:
     """Describes in one line how a value differs from the one that is wanted; "" if it does not.
 
-    Floats agree within a tolerance of their type and the least normal number, relative to themselves and to the root
-    mean square of all finite ones; infinities and not-a-numbers where both have them, or the other has a number near
-    the largest one; others if they are equal.  `samples` are the reference's values with noise: a value may differ by
-    16 times what they move it, and in any way if noise changes whether it is finite.  Where some result `overflows`,
-    all infinities, not-a-numbers and numbers near the largest one are alike.
+    Floats agree within a tolerance of their type, the least normal number and `floor`, relative to themselves and to
+    the root mean square of all finite ones; infinities and not-a-numbers where both have them, or the other has a
+    number near the largest one; others if they are equal.  `samples` are the reference's values with noise: a value may
+    differ by 16 times what they move it, and in any way if noise changes whether it is finite.  Where some result
+    `overflows`, all infinities, not-a-numbers and numbers near the largest one are alike.
 
     Returns:
         `UNDECIDED` where more than half of the values differ and noise allows for it.
@@ -35,7 +37,7 @@ def difference(found: Value, wanted: Value, samples: Sequence[Value] = (), *, ov
     if isinstance(found, list) or isinstance(wanted, list):
         if not (isinstance(found, list) and isinstance(wanted, list) and len(found) == len(wanted)):
             return "is another sequence"
-        return next(filter(None, map(difference, found, wanted)), "")
+        return next(filter(None, (difference(*pair, floor=floor) for pair in zip(found, wanted, strict=True))), "")
     found, wanted = np.asarray(found), np.asarray(wanted)
     if found.dtype != wanted.dtype:
         return f"is {found.dtype} instead of {wanted.dtype}"
@@ -47,7 +49,7 @@ def difference(found: Value, wanted: Value, samples: Sequence[Value] = (), *, ov
     if overflows and wanted.dtype.name in _TOLERANCE:
         apart[(is_large(found) | ~np.isfinite(found)) & (is_large(wanted) | ~np.isfinite(wanted))] = 0.0
     with np.errstate(all="ignore"):
-        bad = apart > _allowed(wanted)
+        bad = apart > _allowed(wanted, floor)
         if not bad.any():
             return ""
         excused = np.zeros_like(bad)
@@ -65,12 +67,12 @@ def difference(found: Value, wanted: Value, samples: Sequence[Value] = (), *, ov
     return f"{np.count_nonzero(wrong)} of {wrong.size} values differ: {said}"
 
 
-def _allowed(wanted: Array) -> NDArray[np.float64]:
+def _allowed(wanted: Array, floor: float) -> NDArray[np.float64]:
     tolerance = _TOLERANCE.get(wanted.dtype.name, 0.0)
     values = np.abs(wanted.astype(np.float64))
     finite = values[np.isfinite(values)]
     scale = float(np.sqrt(np.mean(np.square(finite)))) if finite.size and tolerance else 0.0
-    least = float(np.finfo(wanted.dtype).tiny) if tolerance else 0.0  # denormal numbers are not compared
+    least = max(float(np.finfo(wanted.dtype).tiny), floor) if tolerance else 0.0  # denormal numbers are not compared
     allowed: NDArray[np.float64] = least + tolerance * (np.where(np.isfinite(values), values, 0.0) + min(scale, 1.0))
     return allowed
 

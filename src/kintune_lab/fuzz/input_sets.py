@@ -19,6 +19,12 @@ _NOISE = {"float16": 2.0**-10, "float32": 2.0**-22, "float64": 2.0**-51}
 _STEPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Cast", "CastLike", "Hardmax", "OneHot", "Equal"})
 """Operators whose results are exact given their operands, also where these are no integers."""
 
+_SEVERAL_STEPS = frozenset({"Attention", "MultiHeadAttention", "QAttention", "LSTM", "GRU", "RNN"})
+"""Operators that round inside, also where their operands are integers."""
+
+_IN_FLOAT32 = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization"})
+"""Operators that are computed in float32 where their operands are float64."""
+
 _EXTREME = 0.35  # share of inputs that get extremes in a further set
 
 
@@ -50,7 +56,8 @@ def input_sets(drawn: DrawnGraph, evaluator: Evaluator, seed: Sequence[int], wan
 def noisy_values(case: Case, evaluator: Evaluator, values: Values, seed: int) -> dict[str, Value] | None:
     """The values of the tensors of a case with each floating-point number changed by about a unit in the last place.
 
-    Half of the numbers near the largest one become infinite, as the order of operations decides whether they do.
+    A third of the numbers near the largest one become infinite, and a third much smaller, as the order of operations
+    decides whether what is computed of them is infinite.
 
     Returns None where onnxruntime fails.
     """
@@ -59,9 +66,13 @@ def noisy_values(case: Case, evaluator: Evaluator, values: Values, seed: int) ->
     found = {name: with_noise(rng, value) for name, value in values.items() if name not in made}
     try:
         for node in case.nodes:
-            computed, _ = expected_of(evaluator, node, found)
+            own = dict(found)
+            if node.op_type in _SEVERAL_STEPS:
+                own |= {name: with_noise(rng, found[name], whole=False) for name in node.input if name}
+            computed, _ = expected_of(evaluator, node, own)
             exact = node.op_type in _STEPS or all(_is_whole(found[name]) for name in node.input if name)
-            found |= {name: with_noise(rng, value, whole=exact) for name, value in computed.items()}
+            size = _NOISE["float32"] if node.op_type in _IN_FLOAT32 else 0.0
+            found |= {name: with_noise(rng, value, whole=exact, least=size) for name, value in computed.items()}
     except Refused:
         return None
     return found
@@ -72,19 +83,20 @@ def _is_whole(value: Value) -> bool:
     return all(bool((each == np.rint(each)).all()) for each in (value if isinstance(value, list) else [value]))
 
 
-def with_noise(rng: np.random.Generator, value: Value, *, whole: bool = True) -> Value:
-    """The value with noise; integers, and with `whole` floats that are integers, as they are."""
+def with_noise(rng: np.random.Generator, value: Value, *, whole: bool = True, least: float = 0.0) -> Value:
+    """The value with noise of at `least` this size; integers, and with `whole` floats that are integers, stay."""
     if isinstance(value, list):
-        return [_noise_in(rng, each, whole) for each in value]
-    return _noise_in(rng, np.asarray(value), whole)
+        return [_noise_in(rng, each, whole, least) for each in value]
+    return _noise_in(rng, np.asarray(value), whole, least)
 
 
-def _noise_in(rng: np.random.Generator, array: Array, whole: bool) -> Array:
-    size = _NOISE.get(array.dtype.name)
-    if size is None:
+def _noise_in(rng: np.random.Generator, array: Array, whole: bool, least: float) -> Array:
+    if array.dtype.name not in _NOISE:
         return array
+    size = max(_NOISE[array.dtype.name], least)
     with np.errstate(all="ignore"):
         moved = (array.astype(np.float64) * (1 + size * rng.choice((-1.0, 1.0), array.shape))).astype(array.dtype)
         kept = ((array == np.rint(array)) & whole) | ~np.isfinite(array)
-        infinite = np.where(is_large(array) & (rng.random(array.shape) < 0.5), np.copysign(np.inf, array), array)
-    return np.asarray(np.where(kept | np.isinf(infinite), infinite, moved)).astype(array.dtype)
+        drawn = np.where(is_large(array), rng.random(array.shape), 0.5)
+        infinite = np.where(drawn < 0.33, np.copysign(np.inf, array), np.where(drawn > 0.67, array / 64, array))
+    return np.asarray(np.where(kept | (drawn != 0.5), infinite, moved)).astype(array.dtype)

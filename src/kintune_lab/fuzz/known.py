@@ -217,6 +217,12 @@ def _shifts_far(node: NodeProto, operands: _Operands) -> bool:
     return bool((operands[1] >= 8 * operands[0].dtype.itemsize).any())
 
 
+def _hides(node: NodeProto, operands: _Operands) -> bool:
+    """Whether a causal mask may hide what is not finite: a weight of 0 times that is not read (docs/models.md)."""
+    is_causal = any(attribute(node, name, 0) for name in ("is_causal", "unidirectional"))
+    return is_causal and _has_special(node, operands)
+
+
 def _writes_twice(node: NodeProto, operands: _Operands) -> bool:
     if attribute(node, "reduction", b"none") != b"none":
         return False
@@ -247,6 +253,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "Unique": _has_nan,
     "QuantizeLinear": _has_nan,
     "DynamicQuantizeLinear": lambda node, operands: _has_special(node, operands) or _is_denormal(operands[0]),
+    **dict.fromkeys(("Attention", "MultiHeadAttention", "QAttention"), _hides),
     "GridSample": _has_special,
     "RoiAlign": _has_special,
     "MaxRoiPool": _has_special,

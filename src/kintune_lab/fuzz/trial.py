@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,6 +31,8 @@ DRAWN, REFERRED = "drawn", "computed by the references"
 """What has been done with a model: a process that ends before the second did not end by our doing."""
 
 _SETS = 3  # of inputs
+_APPROXIMATED = re.compile("sigmoid|tanh|erf|gelu|lstm|gru|rnn", re.IGNORECASE)
+_FLOOR = 1e-7  # onnxruntime's polynomials of these are as far from small values
 _SAMPLES = (4, 20)  # draws of noise: a few, and more where these do not explain a difference
 
 
@@ -148,11 +151,12 @@ class Trial:
         return [executable.run({own: np.asarray(values[name]) for own, name in names.items()}) for values in self._sets]
 
     def _culprit(self, way: Way, model: ImportedModel, lowered: Any, chosen: Chosen, part: Part) -> str:
-        """Describes the program that is wrong also without the others; empty where none is."""
-        for said, alone in chosen.alone():
+        """Describes the program that is wrong without the others; empty where none is, or default schedules are."""
+        for said, alone in [("", Chosen()), *chosen.alone()]:
             with contextlib.suppress(Exception):  # what fails now is not what was wrong
-                if self._compare(part, self._outputs(way, model, lowered, alone, part), (), ()).kind is Kind.WRONG:
-                    return f"; by {said}"
+                found = self._outputs(way, model, lowered, alone, part)
+                if self._compare(part, found, (), tuple(self._subject.operators)).kind is Kind.WRONG:
+                    return said and f"; by {said}"
         return ""
 
     def _compare(
@@ -165,13 +169,16 @@ class Trial:
             outputs = dict(zip(part.outputs, computed.values(), strict=True))
             tensors = [values[name] for name in part.tensors]
             large = any(isinstance(v, np.ndarray) and v.dtype.kind == "f" and is_large(v).any() for v in tensors)
+            floor = _FLOOR if any(map(_APPROXIMATED.search, operators)) else 0.0
             samples: list[Values] = []
             for enough in (0, *_SAMPLES):
                 while len(samples) < enough:
                     samples.append(self._subject.noisy(part, values, len(samples)) or {})
                 given = [sample for sample in samples if sample]
                 said = {
-                    name: difference(value, values[name], [sample[name] for sample in given], overflows=large)
+                    name: difference(
+                        value, values[name], [sample[name] for sample in given], overflows=large, floor=floor
+                    )
                     for name, value in outputs.items()
                 }
                 wrong = {name: text for name, text in said.items() if text and text != UNDECIDED}

@@ -169,3 +169,17 @@ def test_neighbouring_channels_of_an_even_number_reach_one_further_forward(compa
     squares = np.pad(x**2, ((0, 0), (1, 2), (0, 0)))
     expected = x / (1 + 0.5 / 4 * sum(squares[:, start : start + 6] for start in range(4))) ** 0.75
     compare([make_case("LRN", x, size=4, alpha=0.5)], 13, expected=[expected])
+
+
+@pytest.mark.parametrize("operator", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])
+def test_losses_of_constants(compare: Any, make_case: Any, operator: str) -> None:
+    """Definitions of the standard stand for them, also where operands are constants of the file."""
+    labels, weights = np.array([[0, 4, 2], [3, 1, 1]], np.int64), draw(5, mean=3)
+    compare(
+        [
+            make_case(operator, draw(2, 5, 3), labels, constant=[1]),
+            make_case(operator, draw(2, 5, 3), labels, constant=[0], reduction="sum", ignore_index=1),
+            make_case(operator, draw(2, 5, 3), labels, weights, constant=[1, 2], reduction="none"),
+        ],
+        17,
+    )

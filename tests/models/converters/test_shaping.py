@@ -105,5 +105,7 @@ def test_pads(compare: Any, make_case: Any) -> None:
         make_case("Pad", X, np.array([2, 2], np.int64), None, np.array([-1], np.int64), constant=[1, 3], mode="wrap"),
         make_case("Pad", X, np.array([0, -1, 1, 0, 1, -2], np.int64), constant=[1]),
         make_case("Pad", X.astype(np.int64), pads, np.int64(-7), constant=[1, 2]),
+        make_case("Pad", X, pads, np.float32(2.5), constant=[1]),
+        make_case("Pad", X > 3, pads, np.array(True), constant=[1]),
     ]
     compare(cases, 19)

@@ -52,3 +52,8 @@ def test_transforms_of_windows(compare: Any, make_case: Any, window: str) -> Non
         both = RNG.standard_normal((1, 40, 2)).astype(np.float32)
         cases.append(make_case("STFT", both, number(5), shape, length, constant=known, onesided=0))
     compare(cases, 17)
+
+
+def test_filters_of_constants(compare: Any, make_case: Any) -> None:
+    numbers = (number(8), number(32), number(8000), np.float32(0), np.float32(4000))
+    compare([make_case("MelWeightMatrix", *numbers, constant=range(5)), make_case("DFT", REAL)], 20)

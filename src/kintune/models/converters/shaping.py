@@ -295,7 +295,12 @@ def _pad(node: Node) -> relax.Expr:
     if not any(before or after for before, after in added):
         return data
     if mode == _CONSTANT:
-        return relax.op.nn.pad(data, [amount for pair in added for amount in pair], "constant", _fill(node, data))
+        widths, fill = [amount for pair in added for amount in pair], node.operand(2)
+        if fill is None or constant_of(fill) is not None:
+            return relax.op.nn.pad(data, widths, "constant", _fill(node, data))
+        inside = relax.const(np.pad(np.ones(shape_of(data), bool), added), "bool")
+        padded = node.emit(relax.op.nn.pad(data, widths))
+        return relax.op.where(inside, padded, node.emit(relax.op.reshape(fill, [])))
     for axis, pair in enumerate(added):
         if any(pair):
             places = np.pad(np.arange(shape_of(data)[axis], dtype=np.int64), pair, mode=mode)  # type: ignore[call-overload]
@@ -349,13 +354,8 @@ def _without_negative(node: Node, data: relax.Expr, amounts: list[tuple[int, int
 
 
 def _fill(node: Node, data: relax.Expr) -> float | int:
-    operand = node.operand(2)
-    if operand is None:
-        return _number(node.attributes.get("value", 0), dtype_of(data))
-    value = constant_of(operand)
-    if value is None:
-        raise ValueError("its constant_value is no constant; fix it with --constant NAME=VALUE")
-    return _number(value.reshape(-1)[0], dtype_of(data))
+    value = node.constant(2, "constant_value")
+    return _number(node.attributes.get("value", 0) if value is None else value.reshape(-1)[0], dtype_of(data))
 
 
 def _number(value: object, dtype: str) -> float | int:

@@ -101,5 +101,12 @@ def _scalar(node: Node, index: int, name: str) -> int | None:
     return None if value is None else int(value.reshape(-1)[0])
 
 
-CONVERTERS: dict[str, Convert] = {"DFT": _fourier, "STFT": _windowed}
+def _of_constants(node: Node) -> relax.Expr:
+    """A node whose inputs, if they are constant, have led to its result already."""
+    for index in range(len(node.operands)):
+        node.constant(index, "inputs")
+    raise ValueError("onnxruntime does not compute it")
+
+
+CONVERTERS: dict[str, Convert] = {"DFT": _fourier, "MelWeightMatrix": _of_constants, "STFT": _windowed}
 """Operator -> what converts it."""

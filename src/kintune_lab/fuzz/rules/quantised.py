@@ -191,8 +191,12 @@ def _qlinear_softmax(d: Drawer, operator: str) -> None:
 def _qlinear_where(d: Drawer, operator: str) -> None:
     x = d.tensor(BYTES)
     dtype, shape = d.dtype(x), d.array(x).shape
-    parts = [x, _scale_of(d), _zero_of(d, dtype), d.tensor((dtype,), shape=shape), _scale_of(d), _zero_of(d, dtype)]
-    fused(d, operator, [d.tensor(("bool",), shape=shape), *parts, _scale_of(d), _zero_of(d, dtype)], {})
+
+    def step() -> list[str]:  # constants: onnxruntime ends the process where some of them are, and others are not
+        return [d.leaf("float32", (), _SCALE, constant=1), d.leaf(dtype, (), constant=1)]
+
+    condition, y = d.tensor(("bool",), shape=shape), d.tensor((dtype,), shape=shape)
+    fused(d, operator, [condition, x, *step(), y, *step(), *step()], {})
 
 
 def _qattention(d: Drawer, operator: str) -> None:
