@@ -1,10 +1,10 @@
 """Mutation testing: change one place of the sources at a time, and see whether the tests of that part notice.
 
-`mutmut` writes the mutants and forks a process that has imported the tests for each of them.  This adds what a draw
-needs: parts of the sources with their tests, mutants drawn by a seed, survivors that are explained in
-`tests/mutants.toml`, and results that are kept in `build/mutants`, so that a run goes on where one ended.  A mutant is
-run again after its function changed, and one that survived after a test changed.  It is tried by the tests that
-reach its function, the quickest ones, a minute long: what only a whole search notices counts as survived.
+`mutmut` finds the places and writes the changes; `mutant_trials` runs tests on them.  This adds what a draw needs:
+parts of the sources with their tests, mutants drawn by a seed, survivors that are explained in `tests/mutants.toml`,
+and results that are kept in `build/mutants`, so that a run goes on where one ended.  A mutant is run again after its
+function changed, and one that survived after a test changed.  It is tried by the tests that reach its function, those
+first that promise most a second, a minute long: what only a whole search notices counts as survived.
 
 Comparisons, arithmetic, numbers, conditions, `min` and `max`, truth values, branches, cases and keyword arguments are
 changed.  Strings, arguments replaced by None, and `strict=True` are not: types, or readers of messages, tell these.
@@ -14,20 +14,23 @@ Decorated functions (other than static and class methods) and statements of modu
 from __future__ import annotations
 
 import argparse
-import contextlib
+import difflib
 import hashlib
 import itertools
 import json
 import os
 import re
-import shutil
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import ceil
+from concurrent.futures import ProcessPoolExecutor
+from functools import cached_property
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from mutant_trials import KILLED, LATE, SURVIVED, Code, Reach, Trial, Trials, functions_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,11 +46,9 @@ EXPLAINED = ROOT / "tests" / "mutants.toml"
 PROFILE = "mutants"
 """The profile of property tests: the same examples in each run, and none made smaller."""
 
-_MOST_S = 60.0  # of tests that a mutant is tried by, the quickest first
-_CONSTANT_S, _FACTOR = 4.0, 4.0  # a mutant may take this much longer than its tests: seconds, then times
-_PROGRAMS = ("cc", "c++", "gcc", "g++", "as", "ld", "ar", "sh")  # all that these tests start
-_NO_RUN = 255  # how a process ends that could not run pytest
-_LINE_S = 60.0  # between two lines of progress
+_MOST_S = 60.0  # of tests that a mutant is tried by
+_LINE_S, _SAVE_S = 60.0, 5.0  # between two lines of progress, and between two times that results are written
+_FUTURE = "from __future__ import annotations\n"
 
 
 class Part(NamedTuple):
@@ -58,7 +59,7 @@ class Part(NamedTuple):
 
 
 def _subpackage(name: str) -> Part:
-    return Part((f"src/kintune/{name}/*",), (f"tests/{name}",))
+    return Part((f"src/kintune/{name}/**/*.py",), (f"tests/{name}",))
 
 
 _READERS = ("weighted_sum", "convolution", "byte_workload", "blockwise_workload")
@@ -96,195 +97,263 @@ def explained(path: Path = EXPLAINED) -> dict[Change, str]:
     return {Change(each["of"], each["before"], each["after"]): each["reason"] for each in entries}
 
 
-class Mutants:
-    """The mutants of one part, in a folder of their own with copies of sources and tests."""
+class Mutant:
+    """One place of a function, changed."""
 
-    def __init__(self, name: str) -> None:
-        self._part = PARTS[name]
-        self._folder = WORK / name
-        self._log = self._folder / "log.txt"
-        self._paths: dict[str, Path] = {}
+    def __init__(self, source: Source, scope: str, function: Any, mutation: Any) -> None:
+        self.source = source
+        self._scope, self._function, self._mutation = scope, function, mutation
 
-    @contextlib.contextmanager
-    def prepared(self) -> Iterator[None]:
-        """Write the mutants and find out which tests reach which function; the folder is the current one meanwhile."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for shared in ("src", "tests", "docs", "pyproject.toml"):
-            if not (self._folder / shared).exists():
-                (self._folder / shared).symlink_to(ROOT / shared)
-        (self._folder / "setup.cfg").write_text(self._settings())
-        copy = self._folder / "mutants"
-        os.environ["PYTHONPATH"] = str(copy / "src")
-        os.environ["HYPOTHESIS_PROFILE"] = PROFILE
-        os.environ["KINTUNE_FORBID_SKIPS"] = ""
-        os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{_programs()}"
-        before = Path.cwd()
-        os.chdir(self._folder)
-        try:
-            self._prepare()
-            yield
-        finally:
-            os.chdir(before)
+    @property
+    def function(self) -> str:
+        """The function, as `kintune.search.session:SearchSession.plan`."""
+        return f"{self.source.module}:{self._scope}{'.' if self._scope else ''}{self._function.name.value}"
 
-    def names(self) -> list[str]:
-        """All mutants, by the names that mutmut gives them."""
-        self._paths = {name: data.path for data in self._data() for name in data.exit_code_by_key}
-        return list(self._paths)
+    @cached_property
+    def _changed(self) -> Any:
+        from mutmut.mutation.file_mutation import deep_replace
 
-    def drawn(self, count: int, seed: int) -> list[str]:
-        """The first `count` mutants of a draw."""
-        order = iter(drawn(self.names(), len(self.names()), seed))
-        return list(itertools.islice((name for name in order if self.change(name).matters), count))
+        return deep_replace(self._function, self._mutation.original_node, self._mutation.mutated_node)
 
-    def run(self, names: Sequence[str], say: Any = print) -> dict[str, str]:
-        """Run the tests on these mutants, except on those whose result is known; return how each ended."""
-        from mutmut.runners.harness import PytestRunner
-        from mutmut.stats import status_by_exit_code
-        from mutmut.workers.isolation import ForkServerRunner
+    @cached_property
+    def change(self) -> Change:
+        """What it changes, for people."""
+        before, after = (_code(each).strip().split("\n") for each in (self._function, self._changed))
+        lines = list(difflib.unified_diff(before, after, lineterm=""))[2:]
+        told = (" ".join(" ".join(line[1:] for line in lines if line[0] == sign).split()) for sign in "-+")
+        return Change(self.function.removeprefix("kintune."), *told)
 
-        owner = {name: data for data in self._data() for name in data.exit_code_by_key}
-        todo = [name for name in names if owner[name].exit_code_by_key[name] is None]
-        runner = ForkServerRunner(1, PytestRunner, {})
-        runner.startup()
+    @cached_property
+    def code(self) -> Code:
+        """What the function runs instead."""
+        import libcst as cst
+
+        if self._scope:
+            text = _code(cst.ClassDef(name=cst.Name(self._scope), body=cst.IndentedBlock([self._changed])))
+        else:
+            text = _code(self._changed)
+        return Code(self.source.module, self._scope, self._function.name.value, _FUTURE + text)
+
+    @property
+    def digest(self) -> str:
+        """Of the function before and after the change."""
+        return hashlib.sha256(f"{_code(self._function)}\0{self.code.source}".encode()).hexdigest()
+
+
+def _code(node: Any) -> str:
+    import libcst as cst
+
+    return cst.Module([node]).code
+
+
+class Source:
+    """A file that is mutated."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+
+    def mutants(self) -> Iterator[tuple[str, Mutant]]:
+        """Its mutants, each with a name that keeps while the function is the same."""
+        import libcst as cst
+        from mutmut.mutation.file_mutation import create_mutations, group_by_top_level_node
+        from mutmut.mutation.trampoline_templates import mangle_function_name
+
+        module, mutations, *_ = create_mutations(str(self.path), self.path.read_text())
+        of = group_by_top_level_node(mutations)
+        for scope, statements in [
+            ("", module.body),
+            *((s.name.value, s.body.body) for s in module.body if isinstance(s, cst.ClassDef)),
+        ]:
+            for function in statements:
+                if isinstance(function, cst.FunctionDef):
+                    name = mangle_function_name(name=function.name.value, class_name=scope or None)
+                    for number, mutation in enumerate(of.get(function, ()), 1):
+                        yield f"{self.module}.{name}__mutmut_{number}", Mutant(self, scope, function, mutation)
+
+
+class Kept:
+    """What is kept of a part from one run to the next: which tests reach what, and how trials ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        self._files: dict[str, str] = kept.get("files", {})
+        self.reach = {test: Reach(s, frozenset(names)) for test, (s, names) in kept.get("reach", {}).items()}
+        self.ends: dict[str, list[str]] = kept.get("ends", {})  # digest, end, test
+        self._saved = time.monotonic()
+
+    def update(self, part: Part) -> None:
+        """Forget what the tests of changed files reach, and which mutants survived before a test changed."""
+        now = {_relative(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in _files_of(part)}
+        changed = {path for path in self._files.keys() | now.keys() if self._files.get(path) != now.get(path)}
+        sources = {path for path in changed if path.startswith("src/")}
+        modules = {Source(ROOT / path).module for path in sources}
+        if any(path.startswith("tests/support/") or path.endswith("conftest.py") for path in changed):
+            self.reach = {}
+        self.reach = {
+            test: reach
+            for test, reach in self.reach.items()
+            if test.partition("::")[0] not in changed
+            and not any(function.partition(":")[0] in modules for function in reach.functions)
+        }
+        if changed - sources:
+            self.ends = {name: end for name, end in self.ends.items() if end[1] != SURVIVED}
+        self._files = now
+
+    def save(self, always: bool = True) -> None:
+        """Write it down, if a while has passed since that was done."""
+        if always or time.monotonic() - self._saved > _SAVE_S:
+            reach = {test: (round(each.seconds, 4), sorted(each.functions)) for test, each in self.reach.items()}
+            text = json.dumps({"files": self._files, "reach": reach, "ends": self.ends})
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            new = self._path.with_suffix(".new")
+            new.write_text(text)
+            new.replace(self._path)
+            self._saved = time.monotonic()
+
+
+def _files_of(part: Part) -> Iterator[Path]:
+    yield ROOT / "tests/conftest.py"
+    for places in (("tests/support", *part.tests), part.sources):
+        for place in places:
+            found = ROOT / place
+            yield from (
+                [found] if found.is_file() else sorted(found.rglob("*.py") if found.is_dir() else ROOT.glob(place))
+            )
+
+
+def _relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+class Row(NamedTuple):
+    """What became of the mutants of a part."""
+
+    part: str
+    places: int
+    drawn: int
+    killed: int
+    timed_out: int
+    explained: int
+    survived: int
+
+
+class Run:
+    """The trials of one part."""
+
+    def __init__(self, name: str, count: int, seed: int, processes: int) -> None:
+        self._name, self._part, self._processes = name, PARTS[name], processes
+        sources = [Source(path) for pattern in self._part.sources for path in sorted(ROOT.glob(pattern))]
+        self._sources = sources
+        self._mutants = dict(mutant for source in sources for mutant in source.mutants())
+        order = drawn(self._mutants, len(self._mutants), seed)
+        matter = (name for name in order if self._mutants[name].change.matters)
+        self._drawn = list(itertools.islice(matter, count))
+        self._kept = Kept(WORK / f"{name}.json")
+        self._kept.update(self._part)
+        self._tallies: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])  # killed, tried
+
+    def go(self) -> tuple[Row, list[Change]]:
+        """Try the mutants that were not tried before; return the numbers, and the changes that survived unexplained."""
+        known = explained()
+        tried = [name for name in self._drawn if self._mutants[name].change not in known]
+        self._todo = [name for name in tried if self._kept.ends.get(name, [""])[0] != self._mutants[name].digest]
+        if self._todo:
+            arguments = [
+                "-q",
+                "-s",
+                "-m",
+                "not slow",
+                *(f"-pno:{each}" for each in ("cacheprovider", "xdist", "timeout")),
+            ]
+            trials = Trials([source.module for source in self._sources], WORK / f"{self._name}.run", self._work)
+            trials.collect([*arguments, f"--rootdir={ROOT}", *self._part.tests])
+        ends = {name: self._kept.ends[name][1] for name in tried}
+        counts = Counter(ends.values())
+        left = [self._mutants[name].change for name, end in ends.items() if end == SURVIVED]
+        explanations = len(self._drawn) - len(tried)
+        places = len(self._mutants)
+        return (
+            Row(self._name, places, len(self._drawn), counts[KILLED], counts[LATE], explanations, counts[SURVIVED]),
+            left,
+        )
+
+    def _work(self, trials: Trials) -> None:
+        kept = self._kept
+        kept.reach = {test: kept.reach[test] for test in trials.tests if test in kept.reach}
+        if new := [test for test in trials.tests if test not in kept.reach]:
+            places = {
+                place: name
+                for source in self._sources
+                for place, name in functions_of(source.path, source.module).items()
+            }
+            _say(f"{self._name}: looking at what {len(new)} tests reach")
+            kept.reach.update(trials.reach(new, places))
+            kept.save()
         began = shown = time.monotonic()
+        done = 0
+        spent = 0.0
+        seconds = {test: reach.seconds for test, reach in kept.reach.items()}
         try:
-            for done, name in enumerate(todo):
-                tests, seconds = self._tests(name)
-                runner.submit(name, tests, ceil((seconds + _CONSTANT_S) * _FACTOR * 2), seconds)
-                result = runner.wait_for_result()
-                if result.exit_code == _NO_RUN:
-                    raise SystemExit(f"pytest could not run the tests of {name}")
-                data = owner[name]
-                data.exit_code_by_key[name] = result.exit_code
-                data.save()
-                if status_by_exit_code[result.exit_code] in ("survived", "no tests"):
-                    say(f"survived: {change(name, data.path)}")
+            for trial, end, took, test in trials.run(self._trials(), seconds, self._processes):
+                mutant = self._mutants[trial.name]
+                for each in trial.tests[: trial.tests.index(test) + 1] if test else trial.tests:
+                    self._tallies[mutant.source.module, each][1] += 1
+                if test:
+                    self._tallies[mutant.source.module, test][0] += 1
+                self._note(trial.name, end, test)
+                done += 1
+                spent += took
                 if time.monotonic() - shown > _LINE_S:
                     shown = time.monotonic()
-                    say(f"{done + 1} of {len(todo)} in {(shown - began) / 60:.0f} min")
-            runner.signal_work_complete()
-        except KeyboardInterrupt:
-            runner.stop_all_workers()
-            raise
+                    _say(f"{done} of {len(self._todo)} in {(shown - began) / 60:.0f} min, {spent / done:.2f} s each")
         finally:
-            runner.shutdown()
-        return {name: status_by_exit_code[owner[name].exit_code_by_key[name]] for name in names}
+            kept.save()
+        if done:
+            _say(f"{self._name}: {done} tried, {spent / done:.2f} s each")
 
-    def change(self, name: str) -> Change:
-        """What a mutant changes."""
-        return change(name, self._paths[name])
+    def _trials(self) -> Iterator[Trial]:
+        for name in self._todo:
+            mutant = self._mutants[name]
+            if tests := self._tests(mutant):
+                yield Trial(name, mutant.code, tests)
+            else:
+                self._note(name, SURVIVED, "")
 
-    def _tests(self, name: str) -> tuple[list[str], float]:
-        """Return the tests that reach a mutant, up to a limit, and the seconds that they take.
+    def _note(self, name: str, end: str, test: str) -> None:
+        mutant = self._mutants[name]
+        self._kept.ends[name] = [mutant.digest, end, test]
+        self._kept.save(always=False)
+        if end == SURVIVED and mutant.change not in explained():
+            _say(f"survived: {mutant.change}")
 
-        Those of the module's own file of tests come first, then the quickest.
+    def _tests(self, mutant: Mutant) -> list[str]:
+        """The tests that reach a mutant, up to a limit, those first that promise most for a second.
+
+        That is whether they belong to the module's own file of tests, and how many mutants of the module they killed.
         """
-        from mutmut.state import state
+        own = f"/test_{mutant.source.path.stem}"
 
-        durations = state().duration_by_test
-        reached = state().tests_by_mangled_function_name.get(name.partition("__mutmut_")[0], ())
-        own = f"/test_{self._paths[name].stem}"
+        def cost(test: str) -> float:
+            killed, tried = self._tallies[mutant.source.module, test]
+            hope = (killed + (0.5 if own in test else 0.1)) / (tried + 1)
+            return (self._kept.reach[test].seconds + 1e-3) / hope
+
         tests: list[str] = []
         seconds = 0.0
-        for test in sorted(reached, key=lambda each: (own not in each, durations[each])):
-            if tests and seconds + durations[test] > _MOST_S:
-                break
-            tests.append(test)
-            seconds += durations[test]
-        return tests, seconds
-
-    def _settings(self) -> str:
-        lists = {
-            "source_paths": ["src"],
-            "only_mutate": self._part.sources,
-            "also_copy": ["docs"],
-            "pytest_add_cli_args": ["-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"],
-            "pytest_add_cli_args_test_selection": self._part.tests,
-        }
-        lines = [f"{key}=\n" + "".join(f"    {value}\n" for value in values) for key, values in lists.items()]
-        single = {"process_isolation": "forkserver", "track_dependencies": "false", "use_git_change_detection": "false"}
-        return "[mutmut]\n" + "".join([*lines, *(f"{key}={value}\n" for key, value in single.items())])
-
-    def _prepare(self) -> None:
-        import mutmut.__main__ as program
-        from mutmut import _reset_globals
-        from mutmut.mutation import trampoline
-        from mutmut.mutation.trampoline import set_mutant_under_test
-        from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir, setup_source_paths
-        from mutmut.workers.isolation import ForkServerRunner, PytestRunner
-
-        _reset_globals()
-        _choose_operators()
-        trampoline.get_mutant_under_test = lambda: trampoline._mutant_under_test  # the environment is slow to read
-        set_mutant_under_test("mutant_generation")
-        with self._log.open("w") as log, contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
-            (self._folder / "mutants").mkdir(exist_ok=True)
-            copy_src_dir()
-            copy_also_copy_files()
-            setup_source_paths()
-            program.create_mutants(1)
-            self._forget()
-        try:
-            program.collect_or_load_stats(ForkServerRunner(1, PytestRunner, {}))
-        except SystemExit:
-            raise SystemExit(f"the tests fail without any mutant: pytest -x {' '.join(self._part.tests)}") from None
-        finally:
-            set_mutant_under_test("")
-
-    def _forget(self) -> None:
-        """Forget which functions the tests of changed files reach, and which mutants survived before."""
-        digests, stats = self._folder / "tests.json", self._folder / "mutants" / "mutmut-stats.json"
-        before = json.loads(digests.read_text()) if digests.exists() else {}
-        now = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in self._test_files()}
-        changed = {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
-        if not changed:
-            return
-        if any(path.endswith("conftest.py") for path in changed):
-            stats.unlink(missing_ok=True)
-        if stats.exists():
-            kept = json.loads(stats.read_text())
-            times = kept["duration_by_test"]
-            kept["duration_by_test"] = {t: s for t, s in times.items() if t.partition("::")[0] not in changed}
-            stats.write_text(json.dumps(kept))
-        for data in self._data():
-            for name, code in data.exit_code_by_key.items():
-                if code in (0, 5, 33):
-                    data.exit_code_by_key[name] = None
-            data.save()
-        digests.write_text(json.dumps(now))
-
-    def _test_files(self) -> Iterable[Path]:
-        for place in map(Path, self._part.tests):
-            yield from sorted(place.rglob("*.py")) if place.is_dir() else [place]
-
-    def _data(self) -> list[Any]:
-        from mutmut.mutation.data import SourceFileMutationData
-        from mutmut.utils.file_utils import walk_mutatable_files
-
-        found = [SourceFileMutationData(path=path) for path in sorted(walk_mutatable_files())]
-        for data in found:
-            data.load()
-        return found
+        for test in sorted(
+            (test for test, each in self._kept.reach.items() if mutant.function in each.functions), key=cost
+        ):
+            if not tests or seconds + self._kept.reach[test].seconds <= _MOST_S:
+                tests.append(test)
+                seconds += self._kept.reach[test].seconds
+        return tests
 
 
-def _programs() -> Path:
-    """A folder with links to few programs; of a longer search path, each run would hide optional tools anew."""
-    folder = WORK / "bin"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in _PROGRAMS:
-        if (found := shutil.which(name)) and not (folder / name).exists():
-            (folder / name).symlink_to(found)
-    return folder
-
-
-def change(name: str, path: Path) -> Change:
-    """What the mutant of this name changes in the file."""
-    from mutmut.mutation.diff_apply import get_diff_for_mutant
-
-    lines = get_diff_for_mutant(name, path=path).splitlines()[2:]
-    before, after = (" ".join(" ".join(line[1:] for line in lines if line[0] == sign).split()) for sign in "-+")
-    module, _, function = name.partition("__mutmut_")[0].removeprefix("kintune.").rpartition(".")
-    return Change(f"{module}:{function[2:].replace('ǁ', '.')}", before, after)
+def drawn(names: Iterable[str], count: int, seed: int) -> list[str]:
+    """Return `count` of the names.  A name keeps its place among the others when some come or go."""
+    return sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:count]
 
 
 def _choose_operators() -> None:
@@ -316,9 +385,15 @@ def _choose_operators() -> None:
     ]
 
 
-def drawn(names: Iterable[str], count: int, seed: int) -> list[str]:
-    """Return `count` of the names.  A name keeps its place among the others when some come or go."""
-    return sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())[:count]
+def _say(line: str) -> None:
+    print(line, file=sys.__stdout__, flush=True)
+
+
+def _run(name: str, count: int, seed: int, processes: int) -> tuple[Row, list[Change]]:
+    os.chdir(ROOT)
+    os.environ |= {"HYPOTHESIS_PROFILE": PROFILE, "KINTUNE_FORBID_SKIPS": "", "OPENBLAS_NUM_THREADS": "1"}
+    _choose_operators()
+    return Run(name, count, seed, processes).go()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -327,24 +402,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
     parser.add_argument("--count", type=int, default=500, help="mutants to draw from each part")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="that run tests at a time")
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.parts) - PARTS.keys():
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    known = explained()
-    rows, left = [], []
+    rows: list[Row] = []
+    left: list[Change] = []
     for name in chosen.parts or PARTS:
-        mutants = Mutants(name)
-        with mutants.prepared():
-            places = mutants.names()
-            draw = mutants.drawn(chosen.count, chosen.seed)
-            ends = mutants.run([each for each in draw if mutants.change(each) not in known])
-            found = [mutants.change(each) for each, end in ends.items() if end in ("survived", "no tests")]
+        with ProcessPoolExecutor(1, get_context("fork")) as fresh:  # each part imports its own tests
+            row, found = fresh.submit(_run, name, chosen.count, chosen.seed, chosen.processes).result()
+        rows.append(row)
         left += found
-        late = Counter(ends.values())["timeout"]
-        killed = len(ends) - len(found) - late
-        rows.append((name, len(places), len(draw), killed, late, len(draw) - len(ends), len(found)))
-    heads = ("part", "places", "drawn", "killed", "timed out", "explained", "survived")
-    for row in (heads, *rows):
+    for row in (tuple(field.replace("_", " ") for field in Row._fields), *rows):
         print("".join(f"{value!s:>11}" for value in row))
     for each in left:
         print(each)

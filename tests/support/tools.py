@@ -27,8 +27,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.examples import MUTANTS, PROFILE
-
 __all__ = ["HIDE", "TOOLS", "WITHOUT", "OptionalTools", "Tool", "missing", "require"]
 
 HIDE = "KINTUNE_HIDE_TOOLS"
@@ -198,9 +196,13 @@ class OptionalTools:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         allowed = {name for mark in item.iter_markers("may_use") for name in mark.args}
-        allowed |= {"mutmut"} if PROFILE == MUTANTS else set()  # mutated modules import it
         with self._without(frozenset(TOOLS) - needs_of(item) - allowed):
             return (yield)
+
+    def before_copies(self) -> None:
+        """Prepare the search path of tests that name no tool, so that copies of this process do not."""
+        with self._without(frozenset(TOOLS)):
+            pass
 
     @contextmanager
     def _without(self, names: frozenset[str]) -> Iterator[None]:

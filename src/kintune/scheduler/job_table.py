@@ -110,7 +110,7 @@ class JobTable:
             return None
         placement = self._place(queue)
         if placement is None:
-            self._queues.block(queue, self._pool.waits_for(queue.demand, queue.home), self._pool.has_claim)
+            self._queues.block(queue, self._pool.waits_for(queue.demand, queue.home))
             return None
         found = self._queues.first(queue)
         return None if found is None else Suggestion(cast(StageState, found[1]).stage, placement)
@@ -338,7 +338,7 @@ class JobTable:
         return self._issued
 
     def _queue_of(self, job: ScheduledJob, stage: Stage) -> ReadyQueue:
-        return self._queues.queue_for(stage.demand, job.home(stage), None if stage.then is None else stage.then.device)
+        return self._queues.queue_for(stage.demand, job.home(stage))
 
     def _place(self, queue: ReadyQueue) -> Placement | None:
         if self._overbooks:

@@ -168,10 +168,6 @@ class ResourcePool:
         state = self._hosts[host or ""]
         return None if state.core_devices else state.free_cores
 
-    def has_claim(self, who: Hashable) -> bool:
-        """Return whether `who` has claimed a host."""
-        return who in self._claims
-
     def is_claimed(self, host: str | None) -> bool:
         """Return whether the host is claimed."""
         return host is not None and self._hosts[host].claimed_by is not None
