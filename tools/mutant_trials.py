@@ -23,6 +23,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
@@ -233,39 +234,39 @@ class Trials:
         """Note whether a step of a test failed; pytest calls it after each."""
         self._failed |= report.failed
 
-    def reach(self, tests: Sequence[str], places: Mapping[tuple[str, int], str]) -> dict[str, Reach]:
+    def reach(self, tests: Sequence[str], places: Mapping[tuple[str, int], str], processes: int) -> dict[str, Reach]:
         """Run the tests without any mutant and see which of the functions each of them reaches.
+
+        Each test makes all its fixtures itself, also those of the session.
 
         Raises:
             SystemExit: one of them fails.
         """
-        answer = self._folder / "reach.json"
         told = {f"{file}:{line}": name for (file, line), name in places.items()}
+        answers = [self._folder / f"reach-{slot}.json" for slot in range(processes)]
 
-        def measure(folder: Path) -> None:
+        def measure(folder: Path, slot: int) -> None:
             found: dict[str, tuple[float, list[str]]] = {}
             reached: set[str] = set()
             _trace(places, reached)
-            for test, following in zip(tests, [*tests[1:], None], strict=True):
+            for test in tests[slot::processes]:
                 began = time.monotonic()
-                self._test(test, following)
-                elsewhere = list(folder.glob("reached-*.json"))
-                for each in elsewhere:
-                    reached.update(json.loads(each.read_text()))
-                    each.unlink()
+                self._test(test, None)
+                for elsewhere in folder.glob("reached-*.json"):
+                    reached.update(json.loads(elsewhere.read_text()))
+                    elsewhere.unlink()
                 found[test] = time.monotonic() - began, sorted(reached)
                 reached.clear()
                 if self._failed:
-                    answer.write_text(json.dumps(test))
-                    os._exit(_FAILED)
-            answer.write_text(json.dumps(found))
+                    raise SystemExit(f"a test fails without any mutant: {test}")
+            answers[slot].write_text(json.dumps(found))
 
-        pid = self._copy(0, told, measure)
-        _, status = os.waitpid(pid, 0)
-        if status:
-            test = json.loads(answer.read_text()) if answer.exists() else f"status {status}"
-            raise SystemExit(f"a test fails without any mutant: {test}")
-        return {test: Reach(s, frozenset(names)) for test, (s, names) in json.loads(answer.read_text()).items()}
+        slots = {self._copy(slot, told, partial(measure, slot=slot)): slot for slot in range(processes)}
+        ends = {slots[pid]: status for pid, status in (os.waitpid(pid, 0) for pid in slots)}
+        if failed := [self._log(slot).read_text() for slot, status in ends.items() if status]:
+            raise SystemExit(failed[0])
+        found = {test: each for answer in answers for test, each in json.loads(answer.read_text()).items()}
+        return {test: Reach(seconds, frozenset(names)) for test, (seconds, names) in found.items()}
 
     def run(self, trials: Iterable[Trial], seconds: Mapping[str, float], processes: int) -> Iterator[End]:
         """Try the mutants in as many processes at a time; `seconds` are what the tests take without one.
@@ -283,7 +284,7 @@ class Trials:
                 while free and (trial := next(waiting, None)) is not None:
                     slot = free.pop()
                     at = mmap.mmap(-1, 4)  # which test is running
-                    pid = self._copy(slot, trial.code, lambda _, trial=trial, at=at: self._try(trial, at, seconds))
+                    pid = self._copy(slot, trial.code, partial(self._try, trial=trial, at=at, seconds=seconds))
                     running[pid] = slot, trial, at, time.monotonic()
                 if not running:
                     return
@@ -308,7 +309,7 @@ class Trials:
                     os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
 
-    def _try(self, trial: Trial, at: mmap.mmap, seconds: Mapping[str, float]) -> None:
+    def _try(self, folder: Path, trial: Trial, at: mmap.mmap, seconds: Mapping[str, float]) -> None:
         trial.code.apply(sys.modules[trial.code.module])
         for place, (test, following) in enumerate(zip(trial.tests, [*trial.tests[1:], None], strict=True)):
             at[:] = place.to_bytes(4, "little")

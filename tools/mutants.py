@@ -260,15 +260,9 @@ class Run:
         tried = [name for name in self._drawn if self._mutants[name].change not in known]
         self._todo = [name for name in tried if self._kept.ends.get(name, [""])[0] != self._mutants[name].digest]
         if self._todo:
-            arguments = [
-                "-q",
-                "-s",
-                "-m",
-                "not slow",
-                *(f"-pno:{each}" for each in ("cacheprovider", "xdist", "timeout")),
-            ]
+            options = ["-q", "-s", "-m", "not slow", "-pno:cacheprovider", "-pno:xdist", "--timeout=0"]
             trials = Trials([source.module for source in self._sources], WORK / f"{self._name}.run", self._work)
-            trials.collect([*arguments, f"--rootdir={ROOT}", *self._part.tests])
+            trials.collect([*options, f"--rootdir={ROOT}", *self._part.tests])
         ends = {name: self._kept.ends[name][1] for name in tried}
         counts = Counter(ends.values())
         left = [self._mutants[name].change for name, end in ends.items() if end == SURVIVED]
@@ -289,7 +283,7 @@ class Run:
                 for place, name in functions_of(source.path, source.module).items()
             }
             _say(f"{self._name}: looking at what {len(new)} tests reach")
-            kept.reach.update(trials.reach(new, places))
+            kept.reach.update(trials.reach(new, places, self._processes))
             kept.save()
         began = shown = time.monotonic()
         done = 0
