@@ -20,7 +20,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -76,7 +75,7 @@ class Code(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """What a test reaches: names of functions; and how many seconds it takes."""
+    """What a test reaches: names of functions; and the seconds of processors that it takes."""
 
     seconds: float
     functions: frozenset[str]
@@ -91,7 +90,7 @@ class Trial(NamedTuple):
 
 
 class End(NamedTuple):
-    """How a trial ended, after how many seconds, and in which test."""
+    """How a trial ended, after how many seconds of a processor, and in which test."""
 
     trial: Trial
     end: str
@@ -250,12 +249,13 @@ class Trials:
             reached: set[str] = set()
             _trace(places, reached)
             for test in tests[slot::processes]:
-                began = time.monotonic()
+                began = os.times()
                 self._test(test, None)
+                seconds = sum(os.times()[:4]) - sum(began[:4])
                 for elsewhere in folder.glob("reached-*.json"):
                     reached.update(json.loads(elsewhere.read_text()))
                     elsewhere.unlink()
-                found[test] = time.monotonic() - began, sorted(reached)
+                found[test] = seconds, sorted(reached)
                 reached.clear()
                 if self._failed:
                     raise SystemExit(f"a test fails without any mutant: {test}")
@@ -278,20 +278,20 @@ class Trials:
         """
         waiting = iter(trials)
         free = list(range(processes))
-        running: dict[int, tuple[int, Trial, mmap.mmap, float]] = {}
+        running: dict[int, tuple[int, Trial, mmap.mmap]] = {}
         try:
             while True:
                 while free and (trial := next(waiting, None)) is not None:
                     slot = free.pop()
                     at = mmap.mmap(-1, 4)  # which test is running
                     pid = self._copy(slot, trial.code, partial(self._try, trial=trial, at=at, seconds=seconds))
-                    running[pid] = slot, trial, at, time.monotonic()
+                    running[pid] = slot, trial, at
                 if not running:
                     return
-                pid, status = os.wait()
+                pid, status, used = os.wait4(-1, 0)
                 if pid not in running:
                     continue
-                slot, trial, at, began = running.pop(pid)
+                slot, trial, at = running.pop(pid)
                 free.append(slot)
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)  # what the tests have left
@@ -302,7 +302,7 @@ class Trials:
                     raise SystemExit(f"{trial.name} cannot be tried: {self._log(slot).read_text()}")
                 late = code in (-signal.SIGPROF, -signal.SIGALRM)
                 end = SURVIVED if code == 0 else LATE if late else KILLED
-                yield End(trial, end, time.monotonic() - began, test if code else "")
+                yield End(trial, end, used.ru_utime + used.ru_stime, test if code else "")
         finally:
             for pid in running:
                 with contextlib.suppress(ProcessLookupError):

@@ -4,10 +4,11 @@
 parts of the sources with their tests, mutants drawn by a seed, survivors that are explained in `tests/mutants.toml`,
 and results that are kept in `build/mutants`, so that a run goes on where one ended.  A mutant is run again after its
 function changed, and one that survived after a test changed.  It is tried by the tests that reach its function, those
-first that promise most a second, a minute long: what only a whole search notices counts as survived.
+first that promise most a second, up to a limit: what only a whole search notices counts as survived.
 
 Comparisons, arithmetic, numbers, conditions, `min` and `max`, truth values, branches, cases and keyword arguments are
 changed.  Strings, arguments replaced by None, and `strict=True` are not: types, or readers of messages, tell these.
+Nor is `rng.random() < share`: a draw equals its bound once in 2**53 times.
 Decorated functions (other than static and class methods) and statements of modules and classes are left out.
 """
 
@@ -46,7 +47,7 @@ EXPLAINED = ROOT / "tests" / "mutants.toml"
 PROFILE = "mutants"
 """The profile of property tests: the same examples in each run, and none made smaller."""
 
-_MOST_S = 60.0  # of tests that a mutant is tried by
+_MOST_S = 8.0  # of a processor, for the tests that a mutant is tried by
 _LINE_S, _SAVE_S = 60.0, 5.0  # between two lines of progress, and between two times that results are written
 _FUTURE = "from __future__ import annotations\n"
 
@@ -83,8 +84,11 @@ class Change(NamedTuple):
 
     @property
     def matters(self) -> bool:
-        """Whether it changes more than the check that two sequences have one length."""
-        plain = [re.sub(r"(, )?strict=(True|False)|, (?=\))", "", line) for line in (self.before, self.after)]
+        """Whether it changes more than what happens when two sequences differ in length, or a draw equals its bound."""
+        plain = [
+            re.sub(r"(, )?strict=(True|False)|, (?=\))", "", re.sub(r"(rng\.random\([^()]*\)) <=? ", r"\1 < ", line))
+            for line in (self.before, self.after)
+        ]
         return plain[0] != plain[1]
 
     def __str__(self) -> str:
@@ -187,17 +191,10 @@ class Kept:
         """Forget what the tests of changed files reach, and which mutants survived before a test changed."""
         now = {_relative(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in _files_of(part)}
         changed = {path for path in self._files.keys() | now.keys() if self._files.get(path) != now.get(path)}
-        sources = {path for path in changed if path.startswith("src/")}
-        modules = {Source(ROOT / path).module for path in sources}
         if any(path.startswith("tests/support/") or path.endswith("conftest.py") for path in changed):
             self.reach = {}
-        self.reach = {
-            test: reach
-            for test, reach in self.reach.items()
-            if test.partition("::")[0] not in changed
-            and not any(function.partition(":")[0] in modules for function in reach.functions)
-        }
-        if changed - sources:
+        self.reach = {test: reach for test, reach in self.reach.items() if test.partition("::")[0] not in changed}
+        if changed:
             self.ends = {name: end for name, end in self.ends.items() if end[1] != SURVIVED}
         self._files = now
 
@@ -214,13 +211,10 @@ class Kept:
 
 
 def _files_of(part: Part) -> Iterator[Path]:
-    yield ROOT / "tests/conftest.py"
-    for places in (("tests/support", *part.tests), part.sources):
-        for place in places:
-            found = ROOT / place
-            yield from (
-                [found] if found.is_file() else sorted(found.rglob("*.py") if found.is_dir() else ROOT.glob(place))
-            )
+    """The tests of a part, and what they share."""
+    for place in ("tests/conftest.py", "tests/support", *part.tests):
+        found = ROOT / place
+        yield from [found] if found.is_file() else sorted(found.rglob("*.py"))
 
 
 def _relative(path: Path) -> str:
@@ -326,22 +320,24 @@ class Run:
         """The tests that reach a mutant, up to a limit, those first that promise most for a second.
 
         That is whether they belong to the module's own file of tests, and how many mutants of the module they killed.
+        Of a function that none reached when this was looked at, they are those that reach its module.
         """
+        module, reach = mutant.source.module, self._kept.reach
         own = f"/test_{mutant.source.path.stem}"
 
         def cost(test: str) -> float:
-            killed, tried = self._tallies[mutant.source.module, test]
-            hope = (killed + (0.5 if own in test else 0.1)) / (tried + 1)
-            return (self._kept.reach[test].seconds + 1e-3) / hope
+            killed, tried = self._tallies[module, test]
+            return (reach[test].seconds + 1e-3) * (tried + 1) / (killed + (0.5 if own in test else 0.1))
 
+        found = [test for test, each in reach.items() if mutant.function in each.functions] or [
+            test for test, each in reach.items() if any(name.startswith(f"{module}:") for name in each.functions)
+        ]
         tests: list[str] = []
         seconds = 0.0
-        for test in sorted(
-            (test for test, each in self._kept.reach.items() if mutant.function in each.functions), key=cost
-        ):
-            if not tests or seconds + self._kept.reach[test].seconds <= _MOST_S:
+        for test in sorted(found, key=cost):
+            if not tests or seconds + reach[test].seconds <= _MOST_S:
                 tests.append(test)
-                seconds += self._kept.reach[test].seconds
+                seconds += reach[test].seconds
         return tests
 
 

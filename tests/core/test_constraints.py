@@ -72,7 +72,11 @@ class Limited(msgspec.Struct):
     only: Literal["one"] = "one"
 
 
-@given(share=st.floats(-2.0, 2.0) | st.integers(-1, 2), count=st.integers(0, 7) | st.none(), bits=st.integers(3, 9))
+@given(
+    share=st.sampled_from([0.0, 1.0]) | st.floats(-2.0, 2.0) | st.integers(-1, 2),
+    count=st.integers(0, 7) | st.none(),
+    bits=st.integers(3, 9),
+)
 def test_a_value_passes_if_and_only_if_it_is_within_its_limits(share: float, count: int | None, bits: int) -> None:
     right = 0 < share <= 1 and (count is None or 2 <= count <= 5) and bits in (4, 8)
     try:

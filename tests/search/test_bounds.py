@@ -49,6 +49,16 @@ def test_they_are_read_from_the_trace() -> None:
     assert bounds_of(threaded((4, 2)))[1].least == 8  # there are no more iterations
 
 
+def test_what_is_not_drawn_is_not_bounded() -> None:
+    """A tile that the trace has decided, and what is drawn but no tile; loops of these may be bound to threads."""
+    content = json.loads(threaded((64, 8)).trace)
+    decided = {**content, "sampled": content["sampled"][1:]}
+    assert bounds_of(Sketch("w", "decided", json.dumps(decided).encode(), (Tile(8, 5), Choice((1,), (1.0,))))) == ()
+    (tile,) = [i for i, each in enumerate(content["insts"]) if each[3][:1] == ["v10"]]
+    content["insts"][tile][0] = "SampleCategorical"
+    assert bounds_of(Sketch("w", "other", json.dumps(content).encode(), threaded((64, 8)).axes)) == ()
+
+
 @pytest.mark.parametrize("trace", [b"", b"trace", b"[]", b"{}", json.dumps({"insts": [], "sampled": []}).encode()])
 def test_other_sketches_have_none(trace: bytes) -> None:
     assert bounds_of(Sketch("w", "other", trace, (Tile(64, 4),))) == ()

@@ -159,6 +159,45 @@ def test_without_a_time_or_a_bound_all_may_be_gained() -> None:
     assert prospect(_state("a", [])) == prospect(_state("a", [5.0])) == 1.0
 
 
+@given(
+    best=st.floats(1.0, 1e6),
+    rounds=st.floats(0.0, 8.0),
+    stale=st.floats(0.0, 3.0),
+    speed=st.sampled_from([0.0, 0.5]) | st.floats(0.0, 1e6),
+    bound=st.floats(0.0, 1.0),
+    weight=st.integers(1, 9),
+    flops=st.floats(1.0, 1e6),
+)
+def test_without_a_past_gain_as_much_is_possible_as_time_family_and_bound_leave(
+    best: float, rounds: float, stale: float, speed: float, bound: float, weight: int, flops: float
+) -> None:
+    """A subgraph may become one and a half times as fast as its kin, and reach 95 % of the peak."""
+    state = _state("a", [best, best], stale=stale, weight=weight, flops=flops)
+    state.rounds, state.bound_us = rounds, bound * best
+    left = best * max(0.0, 1 - bound / 0.95)
+    kin = max(0.0, best - flops / (1.5 * speed)) if speed else math.inf
+    expected = 0.7 * weight * 0.4**stale * min(best / max(1.0, rounds), left, kin)
+    assert math.isclose(expected_gain(state, speed), expected, rel_tol=1e-6, abs_tol=1e-9)
+    state.history = [math.inf]
+    assert math.isclose(expected_gain(state, speed), expected, rel_tol=1e-6, abs_tol=1e-9)
+
+
+@given(st.lists(st.tuples(st.floats(1.0, 100.0), st.floats(0.01, 100.0), st.booleans()), min_size=1, max_size=5))
+def test_the_fastest_of_a_family_says_how_much_is_possible_of_each(found: list[tuple[float, float, bool]]) -> None:
+    states = [
+        _state(str(n), [best, best], flops=best * speed, family="one" if one else "other")
+        for n, (best, speed, one) in enumerate(found)
+    ]
+    fastest = {
+        family: max((s.subject.flops / s.best_us for s in states if s.family == family), default=0.0)
+        for family in ("one", "other")
+    }
+    gains = {s.subject.workload: expected_gain(s, fastest[s.family]) for s in states}
+    least = 2e-4 * sum(s.best_us for s in states)
+    worth = sorted((-gain, name) for name, gain in gains.items() if gain > least)
+    assert [s.subject.workload for s in rank(states)] == [name for _, name in worth]
+
+
 @given(fall=st.floats(0.1, 30.0), best=st.floats(100.0, 1e5))
 def test_the_past_gain_is_the_mean_over_the_last_three_rounds(fall: float, best: float) -> None:
     """So the same fall over twice as many rounds promises half as much; what lies further back promises nothing."""

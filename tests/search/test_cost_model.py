@@ -101,3 +101,10 @@ def test_full_rounds_without_predictions_say_nothing() -> None:
     trust = Trust()
     trust.judge("dense", [], [], foreseen=False, improved=True)
     assert trust.size("dense", 16) == 16
+
+
+def test_what_was_written_can_be_read_and_nothing_else() -> None:
+    model = Trees.train(np.eye(16, dtype=np.float32), np.arange(16, dtype=np.float32), seed=0, threads=1)
+    assert Trees.can_read(model.to_bytes())
+    for blob in (b"", b"{}", b"trees", model.to_bytes()[:-1], model.to_bytes()[:1000]):
+        assert not Trees.can_read(blob)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from kintune.core.candidate import Candidate, Choice, Location
 from kintune.search.drafts import Drafts, Proposal
 from kintune.search.evolve import draw
+from kintune.search.space import Draft
 from kintune.testing.synthetic_space import Product, SyntheticSpace
 
 
@@ -114,3 +117,19 @@ def test_of_a_leader_all_ways_are_tried(space: SyntheticSpace) -> None:
     drafts = Drafts(space, "p", [left], [left])
     drafts.add([(right, "evolved")])
     assert list(drafts.drafts) == [right]
+
+
+def test_all_that_is_no_program_is_counted(space: SyntheticSpace) -> None:
+    class Nothing(SyntheticSpace):
+        def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+            return [None] * len(candidates)
+
+    drafts = Drafts(Nothing(space.products.values()), "p", set())
+    undescribed, described = (drawn(space, 5, described=which) for which in (False, True))
+    for part in (undescribed[:2], undescribed[2:], described):
+        drafts.add([(candidate, "evolved") for candidate in part])
+    assert drafts.invalid == len(undescribed) > 2
+    waiting = chosen(drafts)
+    assert [proposal.draft.candidate for proposal in waiting] == described
+    assert drafts.settle(waiting[:3]) == drafts.settle(waiting[3:]) == []
+    assert drafts.invalid == len(undescribed) + len(described)

@@ -129,8 +129,11 @@ def test_a_place_moves_to_a_neighbour_half_of_the_time_and_else_anywhere() -> No
     assert {-2, -1, 0, 99} <= {draw(sketch, rng).decisions[0][0] for _ in range(3000)}
     assert places.min() < 10
     assert places.max() > 90
-    edge = Candidate("w", "one", ((99,),))
-    assert {mutate(edge, [sketch], rng).decisions[0][0] for _ in range(500)} <= set(range(-2, 100))
+    for end in (-2, 99):
+        edge = Candidate("w", "one", ((end,),))
+        places = np.array([mutate(edge, [sketch], rng).decisions[0][0] for _ in range(500)])
+        assert set(places) <= set(range(-2, 100))
+        assert 0.12 < (places == end).mean() < 0.35  # one neighbour is outside
 
 
 def test_all_loops_of_a_tile_are_as_likely_to_give_and_to_take() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -70,6 +71,21 @@ def test_the_first_one_of_a_large_product() -> None:
     assert (FETCH.values[fetch[0]], UNROLL.values[unroll[0]]) == (4, 64)
 
 
+def test_where_all_is_offered_each_shape_is_as_the_rule_says() -> None:
+    """Extents that all small numbers divide, and all values to choose from."""
+    spatial = [Tile(25200, 5, 64, f"s{i}:x") for i in range(2)]
+    fetch, unroll = (Choice(tuple(range(1, most)), (1.0,) * (most - 1)) for most in (9, 1025))
+    of = Sketch("w", "s", b"", (*spatial, Tile(32 * 9 * 11 * 17, 3, 64, "r2:k"), fetch, unroll))
+    found = [
+        (f + 1, u + 1, rows[1], piece, rows[4], columns[4])
+        for rows, columns, (_, _, piece), (f,), (u,) in (each.decisions for each in gpu_rule_candidates([of], 5000))
+        if rows[1] == columns[1]
+    ]
+    tiles = ((4, 4), (8, 4), (2, 4), (4, 2), (8, 8), (1, 4), (2, 2), (4, 1), (1, 1))
+    expected = itertools.product((4, 1), (64, 512, 16), (1, 2), (16, 8, 32), (256, 128, 64), tiles)
+    assert found == [(f, u, virtual, piece, *tile) for f, u, virtual, piece, _, tile in expected]
+
+
 def test_the_next_ones_vary_the_register_tile_and_then_the_threads() -> None:
     found = gpu_rule_candidates([sketch([4096, 4096], [512])], 27)
     tiles = [(each.decisions[0][4], each.decisions[1][4]) for each in found]
@@ -121,6 +137,12 @@ def test_a_sum_without_spatial_loops_has_its_candidates_too() -> None:
     assert first.decisions[0] == (256, 1, 16)
     one = Sketch("w", "one", b"", (Tile(4096, 1), Tile(6, 2)))
     assert gpu_rule_candidates([one], 8)[0].decisions == ((4096,), (1, 6))
+
+
+def test_a_sketch_without_spatial_loops_lacks_no_blocks() -> None:
+    found = gpu_rule_candidates([sketch([8, 8], [512]), sketch([], [4096], digest="sum")], 500)
+    last = max(number for number, each in enumerate(found) if each.sketch == "sum")
+    assert last < min(number for number, each in enumerate(found) if each.sketch == "s")
 
 
 @settings(max_examples=10)

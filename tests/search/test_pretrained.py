@@ -54,6 +54,12 @@ def test_what_ranks_it_the_wrong_way_round_is_not() -> None:
     assert not _kept(_rows(["a"], 60, seed=2), prior)
 
 
+def test_one_sample_does_not_speak_against_it() -> None:
+    prior = PretrainedFamily(_trained(_rows(["x"], 200, seed=1), sign=-1.0), (_subject("x"),))
+    assert _kept(_rows(["a"], 1, seed=2), prior)
+    assert not _kept(_rows(["a"], 2, seed=2), prior)
+
+
 def test_with_samples_enough_there_is_no_need_for_one() -> None:
     prior = PretrainedFamily(_trained(_rows(["x"], 200, seed=1)), (_subject("x"),))
     assert not _kept(_rows(["a"], ENOUGH, seed=2), prior)

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +9,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Candidate, Choice, Sketch
+from kintune.search.cost_model import CostModel
+from kintune.search.draft.drafter import draft
+from kintune.search.drafts import Drafts
 from kintune.search.features.field import Field
-from kintune.search.propose import breed, choose, propose
+from kintune.search.propose import Proposer, breed, choose, propose
 from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
@@ -29,10 +33,23 @@ def space() -> SyntheticSpace:
 
 def _state(space: SyntheticSpace, workload: str, measured: int = 12) -> SubgraphState:
     state = SubgraphState(space.products[workload].subject, "op:dense")
-    for draft in space.verify(space.rules(workload, measured)):
-        assert draft is not None
-        state.observe(draft.candidate, space.measure(draft.candidate), draft.features, counts=True)
+    for verified in space.verify(space.rules(workload, measured)):
+        assert verified is not None
+        state.observe(verified.candidate, space.measure(verified.candidate), verified.features, counts=True)
     return state
+
+
+@pytest.mark.parametrize("proposer", [draft, propose])
+def test_what_is_not_said_is_to_explore_and_to_use_the_rule(space: SyntheticSpace, proposer: Proposer) -> None:
+    state = _state(space, "p", 3)
+
+    def found(model: CostModel | None = None, **said: Any) -> list[tuple[Candidate, str]]:
+        proposals, _ = proposer(state, space, model, 20, np.random.default_rng(0), **said)
+        return [(p.draft.candidate, p.origin) for p in proposals]
+
+    assert found(Columns()) == found(Columns(), explore=True) != found(Columns(), explore=False)
+    assert found() == found(rules=True, carried=(), experience=0, price=None) != found(rules=False)
+    assert "rule" not in {origin for _, origin in found(rules=False)}
 
 
 @pytest.mark.parametrize("count", [1, 4, 16])
@@ -96,6 +113,16 @@ def test_what_is_dear_to_build_must_promise_more(space: SyntheticSpace) -> None:
     assert all(p.predicted == scores[p.draft.candidate] for p in cheap)  # scores stay what they are
 
 
+def test_a_draft_without_features_has_its_full_score(space: SyntheticSpace) -> None:
+    described = next(iter(_pool(space).values()))[0]
+    bare = Candidate("p", "s", ((0,),))
+    pool = {bare: (Draft(bare, np.zeros(0, np.float32)), "rule"), described.candidate: (described, "rule")}
+    for score, first in [(0.4, described.candidate), (0.6, bare)]:
+        scores = {bare: score, described.candidate: 1.0}
+        found = choose(pool, scores, 1, np.random.default_rng(0), explore=False, price=lambda rows: np.full(1, 0.5))
+        assert [p.draft.candidate for p in found] == [first]
+
+
 def test_without_a_model_what_is_dear_comes_last(space: SyntheticSpace) -> None:
     pool, model = _pool(space), Modest()
     proposals = choose(pool, {}, len(pool), np.random.default_rng(0), explore=True, price=model.price)
@@ -119,6 +146,15 @@ def test_only_what_is_chosen_is_made(space: SyntheticSpace) -> None:
     assert len(proposals) == 20
     assert counting.made <= 20 + 2 * (invalid + 8)
     assert [proposal.predicted for proposal in proposals] == [proposal.draft.features[0] for proposal in proposals]
+
+
+def test_what_became_another_program_has_the_score_of_that_one(space: SyntheticSpace) -> None:
+    class Everything:
+        def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+            return _sum(features)
+
+    proposals, _ = propose(_state(space, "p"), space, Everything(), 40, np.random.default_rng(0))
+    assert [p.predicted for p in proposals] == [float(_sum(p.draft.features)) for p in proposals]
 
 
 @pytest.mark.parametrize("model", [None, Columns()])
@@ -261,3 +297,72 @@ def test_a_share_of_the_first_drafts_is_of_the_rule(space: SyntheticSpace) -> No
     assert 56 <= len(asked.replayed) <= 60  # three quarters of what is wanted in each of two generations
     found, _ = propose(state, asked, None, 40, np.random.default_rng(0), rules=False)
     assert {proposal.origin for proposal in found} == {"evolved", "random"}
+
+
+def test_half_of_the_second_parents_are_the_best_drafts_and_the_others_the_fastest_programs(
+    space: SyntheticSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a generation, a share is drawn at random, which halves."""
+    state = _state(space, "p", 30)
+    asked: list[tuple[list[Candidate], int, float]] = []
+    drafts: list[Candidate] = []
+
+    def noted(
+        sketches: Sequence[Sketch],
+        parents: Sequence[Candidate],
+        wanted: int,
+        seen: set[Candidate],
+        rng: np.random.Generator,
+        *,
+        fresh: float,
+    ) -> list[tuple[Candidate, str]]:
+        asked.append((list(parents), wanted, fresh))
+        drafts.extend(seen - state.times_us.keys())
+        return breed(sketches, parents, wanted, seen, rng, fresh=fresh)
+
+    monkeypatch.setattr("kintune.search.propose.breed", noted)
+    propose(state, space, Columns(), 20, np.random.default_rng(0))
+    first, second = asked
+    assert first == (state.fastest(24), 30, 0.1)
+    assert second[1:] == (30, 0.05)
+    features = {draft.candidate: draft.features for draft in space.verify(drafts) if draft is not None}
+    (field, *_) = space.fields("p")
+    described = [c for c in drafts if c in field.encoding]
+    rows = field.features(field.encoding.encode(described))
+    scores = {c: -float(row[0]) for c, row in zip(described, rows, strict=True)}
+    scores |= {c: -float(features[c][0]) for c in drafts if c not in scores and c in features}
+    best = sorted(scores, key=lambda c: (scores[c], c))[:12]
+    assert second[0] == list(dict.fromkeys([*best, *state.fastest(24)]))[:24]
+
+
+@pytest.mark.parametrize(("factor", "last"), [(0.89, True), (0.9, False), (1.0, False)])
+def test_what_is_drawn_has_dear_drafts_last_from_a_discount_of_a_tenth_on(factor: float, last: bool) -> None:
+    pool = {
+        Candidate("p", "s", ((n,),)): (Draft(Candidate("p", "s", ((n,),)), np.full(1, n, np.float32)), "random")
+        for n in range(20)
+    }
+
+    def price(features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.where(features[:, 0] < 10, factor, 1.0)
+
+    found = choose(pool, {}, 20, np.random.default_rng(0), explore=True, price=price)
+    dear = [p.draft.features[0] < 10 for p in found]
+    assert (dear == sorted(dear)) is last
+    assert sum(dear) == 10
+
+
+def test_what_was_put_aside_is_taken_only_when_nothing_else_is_left(
+    space: SyntheticSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[int] = []
+    plain = Drafts.fetch_aside
+
+    def noted(drafts: Drafts) -> None:
+        fetched.append(len(drafts.drafts))
+        plain(drafts)
+
+    monkeypatch.setattr(Drafts, "fetch_aside", noted)
+    propose(_state(space, "p"), space, None, 4, np.random.default_rng(0))
+    assert fetched == []
+    propose(_state(space, "tiny", 1), space, None, 400, np.random.default_rng(0))
+    assert fetched == [0]

@@ -150,6 +150,8 @@ def test_a_producer_is_computed_inside_the_tile_or_at_the_root(spatial: list[int
 def test_without_tiles_a_producer_is_computed_inside_first() -> None:
     first, second, *_ = rule_candidates([_sketch([], [4096])], Processor(16, 32), 8)
     assert (first.decisions[-1], second.decisions[-1]) == ((1,), (-1,))
+    pair = rule_candidates([_sketch([], [4096]), _sketch([], [64])], Processor(16, 32), 2)
+    assert pair == [first, second]
     few = Sketch("w", "few", b"", (Tile(64, 2), UNROLL, Location(1)))
     assert rule_candidates([few], Processor(16, 32), 1)[0].decisions[-1] == (0,)
 

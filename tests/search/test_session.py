@@ -1,5 +1,6 @@
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -9,14 +10,16 @@ from hypothesis import strategies as st
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import Strategy
 from kintune.core.outcome import Outcome, Status
-from kintune.core.plan import Round
+from kintune.core.plan import Round, RoundEntry
 from kintune.search.build_costs import BuildCosts
 from kintune.search.cost_model import Trees
+from kintune.search.drafts import Proposal
 from kintune.search.evolve import draw
 from kintune.search.family import Samples
 from kintune.search.foresee import sibling
 from kintune.search.session import SearchSession
 from kintune.search.space import Draft
+from kintune.search.subgraph import SubgraphState
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
 from tests.support.search_run import Began, Event, Observed, SearchRun, fold, new_session
 
@@ -280,6 +283,62 @@ def _tell_rules(session: SearchSession, space: SyntheticSpace, count: int) -> No
         for verified in space.verify(space.rules(workload, count)):
             assert verified is not None
             session.know(verified.candidate, space.measure(verified.candidate), verified.features)
+
+
+@pytest.mark.parametrize(("rows", "enough"), [(11, False), (12, True)])
+def test_a_model_takes_twelve_samples(space: SyntheticSpace, rows: int, enough: bool) -> None:
+    session = new_session(space)
+    drafts = [draft for draft in space.verify(space.rules("deep", rows)) if draft is not None]
+    assert len(drafts) == rows
+    for draft in drafts:
+        session.know(draft.candidate, space.measure(draft.candidate), draft.features)
+    family = session.states["deep"].family
+    assert set(session.train([family])) == ({family} if enough else set())
+    assert session._is_modelled(family) is enough
+
+
+def test_a_round_counts_the_invalid_drafts_of_all_its_subgraphs(space: SyntheticSpace) -> None:
+    calls: list[str] = []
+    asked: list[dict[str, object]] = []
+
+    def proposer(state: SubgraphState, *_: object, **said: object) -> tuple[list[Proposal], int]:
+        calls.append(state.subject.workload)
+        asked.append(said)
+        return [], 2 + len(calls)
+
+    session = SearchSession(space.subjects(), space, Strategy(), seed=0, threads=1, proposer=proposer)  # type: ignore[arg-type]
+    _tell_rules(session, space, 8)
+    hows: tuple[Literal["search", "foresee"], ...] = ("search", "search", "search", "foresee")
+    plan = Round(0, tuple(RoundEntry(name, 4, how) for name, how in zip(space.products, hows, strict=True)))
+    assert session.select(plan) == ([], 3 + 4 + 5 + 6)
+    assert calls == list(space.products)
+    states = list(session.states.values())
+    for state, how, said in zip(states, hows, asked, strict=True):
+        assert said["explore"] is (how == "search")
+        assert said["rules"] is True
+        assert said["carried"] == session._transferred.carried(state, states)
+        assert (said["carried"] != []) == (state.subject.operator == "dense")
+        assert said["experience"] == sum(len(s.features) for s in states if s.family == state.family) > 0
+        assert said["price"] is None
+    plainly = Strategy(carry=False, rules=False)
+    session = SearchSession(space.subjects(), space, plainly, seed=0, threads=1, proposer=proposer)  # type: ignore[arg-type]
+    session.select(plan)
+    assert [(said["carried"], said["rules"]) for said in asked[4:]] == [((), False)] * 4
+
+
+def test_what_is_awaited_is_what_was_picked_and_has_no_outcome(space: SyntheticSpace) -> None:
+    session = new_session(space)
+    plan = session.plan()
+    assert plan is not None
+    picks = {p.draft.candidate: p.draft.features for p in session.select(plan)[0]}
+    assert not any(map(session.awaits, picks))
+    session.begin(plan, picks)
+    other = Candidate("deep", "another", ())
+    for candidate in picks:
+        assert session.awaits(candidate)
+        assert not session.awaits(other)
+        session.observe(candidate, space.measure(candidate))
+        assert not session.awaits(candidate)
 
 
 class _Moving:

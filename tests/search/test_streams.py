@@ -27,6 +27,8 @@ def sketch_of(spatial: list[int], reduction: list[int], digest: str = "s") -> Sk
         ([12, 197, 197], [64], True),
         ([12, 128, 197], [64], True),  # columns that are no vectors
         ([394, 768], [768], True),
+        ([16, 7], [768], True),
+        ([15, 7], [768], False),
         ([128, 768], [768], False),
         ([1, 7, 7, 512], [1, 1, 2048], False),
         ([1, 1000], [768], False),  # one row: nothing streams past

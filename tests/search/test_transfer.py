@@ -1,4 +1,6 @@
+import json
 import math
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -6,12 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
+from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile
 from kintune.core.knowledge import KnownProgram
 from kintune.search.evolve import draw
 from kintune.search.family import Subject
 from kintune.search.subgraph import SubgraphState
-from kintune.search.transfer import TransferredPrograms, carry, counterpart
+from kintune.search.transfer import TransferredPrograms, carry, counterpart, likeness
 
 _EXTENTS = st.sampled_from([1, 2, 3, 7, 8, 12, 14, 49, 56, 64, 96, 100, 128, 768, 3072])
 
@@ -68,6 +70,32 @@ def test_the_register_tile_stays_and_the_large_loop_takes_the_rest() -> None:
     assert carried.decisions == ((1, 16, 1, 8), (16, 1, 2, 32), (64, 64), (2,), (3,))
 
 
+_FACTORS = st.sampled_from([1, 2, 3, 4, 6, 7, 8, 16, 49, 64])
+
+
+@given(parts=st.lists(_FACTORS, min_size=1, max_size=5), extent=_EXTENTS, most=st.sampled_from([1, 8, 64]))
+def test_each_part_but_one_is_as_near_as_it_can_be_from_the_inside_out(
+    parts: list[int], extent: int, most: int
+) -> None:
+    """That one is the largest outer part, or the inner one of a reduction that was not split."""
+    here = Sketch("here", "here", b"tiled", (Tile(math.prod(parts), len(parts), 64, "s0:i"),))
+    there = Sketch("there", "there", b"tiled", (Tile(extent, len(parts), most, "s0:i"),))
+    carried = carry(Candidate("here", "here", (tuple(parts),)), here, there)
+    assert carried is not None
+    (decision,) = carried.decisions
+    whole = len(parts) == 1 or (len(parts) == 2 and parts[0] == 1)
+    rest = len(parts) - 1 if whole else max(range(len(parts) - 1), key=lambda i: (parts[i], -i))
+    left = extent
+    for part in reversed(range(len(parts))):
+        if part != rest:
+            fitting = [d for d in range(1, left + 1) if left % d == 0]
+            if part == len(parts) - 1:
+                fitting = [d for d in fitting if d <= max(most, parts[part])]
+            assert decision[part] == min(fitting, key=lambda d: (abs(math.log(d / parts[part])), d))
+            left //= decision[part]
+    assert decision[rest] == left
+
+
 def test_loops_that_do_not_correspond_cannot_be_carried() -> None:
     here = _sketch("here", (8, 8, 8))
     flat = Sketch("flat", "flat", b"tiled", (Tile(64, 4, 64, "s0:i"), Choice((0, 16), (0.5, 0.5))))
@@ -79,6 +107,20 @@ def test_the_counterpart_takes_the_same_steps() -> None:
     here = _sketch("here", (8, 8, 8), trace=b"fused")
     plain, fused = _sketch("there", (4, 4, 4), trace=b"plain"), _sketch("there", (4, 4, 4), trace=b"fused")
     assert counterpart(here, [plain, fused]) is fused
+
+
+_STEPS = st.lists(st.sampled_from(["Split", "Fuse", "Annotate a", "Annotate b"]), max_size=6)
+
+
+@given(ours=_STEPS, theirs=_STEPS)
+def test_likeness_is_the_share_of_equal_steps(ours: list[str], theirs: list[str]) -> None:
+    def of(steps: list[str]) -> Sketch:
+        instructions = [[name.split()[0], ["loop"], name.split()[1:], ["out"]] for name in steps]
+        return Sketch("w", "s", json.dumps({"insts": instructions, "names": steps}).encode(), ())
+
+    shared = sum((Counter(ours) & Counter(theirs)).values())
+    expected = 2 * shared / (len(ours) + len(theirs)) if ours or theirs else 0.0
+    assert likeness(of(ours), of(theirs)) == likeness(of(theirs), of(ours)) == expected
 
 
 def _subject(workload: str, operator: str = "dense") -> Subject:

@@ -4,11 +4,20 @@ import json
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.config import Strategy
-from kintune.testing.synthetic_space import SyntheticSpace
+from kintune.core.outcome import Outcome, Status
+from kintune.search.space import Draft
+from kintune.search.subgraph import SubgraphState
+from kintune.search.transfer import TransferredPrograms
+from kintune.search.warmup import Warmup
+from kintune.testing.synthetic_space import SyntheticSpace, tiny_product
 from tests.support.search_run import SearchRun, new_session
 
 
@@ -63,3 +72,105 @@ def test_one_program_in_full_precision_is_among_the_first_of_each_subgraph(space
             in_bf16 = candidate.sketch == narrow.rules(candidate.workload, 1)[0].sketch
             picked.setdefault(candidate.workload, []).append(in_bf16)
     assert set(map(tuple, picked.values())) == {(True, False)}
+
+
+class Wide:
+    """A cost model that likes wide vectors."""
+
+    def predict(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        return features[:, 0]
+
+
+class Picky(SyntheticSpace):
+    """Some candidates are no programs."""
+
+    wrong: frozenset[Candidate] = frozenset()
+
+    def verify(self, candidates: Sequence[Candidate]) -> Sequence[Draft | None]:
+        drafts = super().verify(candidates)
+        return [None if c in self.wrong else draft for c, draft in zip(candidates, drafts, strict=True)]
+
+
+def _state(space: SyntheticSpace, workload: str, measured: Sequence[Candidate]) -> SubgraphState:
+    state = SubgraphState(space.products[workload].subject, "op:dense")
+    for draft in space.verify(measured):
+        if draft is not None:
+            state.observe(draft.candidate, Outcome(Status.OK, (5.0,)), draft.features, counts=True)
+    return state
+
+
+_PLACES = st.lists(st.integers(0, 15), unique=True, max_size=5)
+
+
+@settings(max_examples=30)
+@given(measured=_PLACES, suggested=_PLACES, wrong=_PLACES, count=st.integers(1, 6), modelled=st.booleans())
+def test_suggestions_come_first_and_then_what_the_rule_or_the_model_says(
+    space: SyntheticSpace,
+    measured: list[int],
+    suggested: list[int],
+    wrong: list[int],
+    count: int,
+    modelled: bool,
+) -> None:
+    """None that was measured before, and two more are looked at than are wanted, or with a model twice as many."""
+    picky = Picky(space.products.values())
+    known = list(space.rules("deep", 16))
+    state = _state(picky, "deep", [known[i] for i in measured])
+    picky.wrong = frozenset(known[i] for i in wrong)
+    state.suggestions = [known[i] for i in suggested]
+    warmup = Warmup(picky, Strategy(survey=(6, 6)), TransferredPrograms(picky))
+    model = Wide() if modelled else None
+    found, invalid = warmup.choose(state, [state], model, count, np.random.default_rng(0))
+    preferred = list(dict.fromkeys([*state.suggestions, *known[:12]]))
+    left = [c for c in preferred if c not in state.times_us]
+    tried = left[: 3 * count if modelled and state.features else count + 2]
+    right = [c for c in tried if c not in picky.wrong]
+    width = {d.candidate: float(d.features[0]) for d in space.verify(right) if d is not None}
+    if modelled:
+        right.sort(key=lambda c: (c not in state.suggestions, 0.0 if c in state.suggestions else -width[c]))
+    assert [p.draft.candidate for p in found] == right[:count]
+    assert invalid == sum(c in picky.wrong for c in tried)
+    for p in found:
+        assert p.origin == ("suggested" if p.draft.candidate in state.suggestions else "rule")
+        assert p.predicted == (width[p.draft.candidate] if modelled else None)
+
+
+@pytest.mark.parametrize("suggested", [0, 2, 9])
+def test_without_a_rule_what_suggestions_leave_is_drawn(space: SyntheticSpace, suggested: int) -> None:
+    strategy = Strategy(survey=(6,), rules=False)
+    warmup = Warmup(space, strategy, TransferredPrograms(space))
+    state = _state(space, "deep", [])
+    state.suggestions = list(space.rules("deep", suggested))
+    assert warmup.plan([state], 0)[1][0].size == max(6, suggested)
+    found, _ = warmup.choose(state, [state], None, 6, np.random.default_rng(0))
+    assert [p.origin for p in found] == ["suggested"] * min(6, suggested) + ["random"] * max(0, 6 - suggested)
+    assert len({p.draft.candidate for p in found}) == 6
+    again, _ = warmup.choose(state, [state], None, 6, np.random.default_rng(1))
+    assert ([p.draft.candidate for p in again] == [p.draft.candidate for p in found]) == (suggested >= 6)
+    tiny = SyntheticSpace([tiny_product("t")])
+    few, _ = Warmup(tiny, strategy, TransferredPrograms(tiny)).choose(
+        _state(tiny, "t", []), [], None, 6, np.random.default_rng(0)
+    )
+    assert len(few) == len({p.draft.candidate for p in few}) > 2
+
+
+def test_a_level_lacks_what_was_not_tried_of_all_levels_so_far(space: SyntheticSpace) -> None:
+    warmup = Warmup(space, Strategy(survey=(2, 3, 4)), TransferredPrograms(space))
+    known = space.rules("deep", 12)
+    for tried, expected in [(0, (0, 2)), (1, (0, 1)), (2, (1, 3)), (4, (1, 1)), (5, (2, 4)), (8, (2, 1)), (9, (3, 0))]:
+        state = _state(space, "deep", known[:tried])
+        level, entries = warmup.plan([state], 0)
+        assert (level, sum(entry.size for entry in entries)) == expected
+        assert all((entry.workload, entry.how) == ("deep", "rule") for entry in entries)
+    state = _state(space, "deep", known[:1])
+    assert warmup.plan([state], 1)[1][0].size == 3  # no more than the level has
+    assert warmup.plan([state], 3) == (3, ())
+    state.suggestions = [*known[:2], *known[5:9]]
+    assert warmup.plan([state], 0)[1][0].size == 5  # all suggestions but the one that was measured
+    assert warmup.plan([state], 1)[1][0].size == 3
+    work = [space.products[name].flops * space.products[name].weight for name in space.products]
+    states = [_state(space, name, []) for name in space.products]
+    _, entries = warmup.plan(states, 0)
+    assert [entry.workload for entry in entries] == [
+        name for _, name in sorted(zip((-each for each in work), space.products, strict=True))
+    ]

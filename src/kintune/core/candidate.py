@@ -58,6 +58,11 @@ class Tile(msgspec.Struct, frozen=True, tag="tile"):
     max_inner: int = 64
     loop: str = ""
 
+    @property
+    def spatial(self) -> bool:
+        """Whether the loop is spatial: such a one is split into four parts at least, one of a reduction into fewer."""
+        return self.parts > 3
+
 
 class Choice(msgspec.Struct, frozen=True, tag="choice"):
     """Pick one of `values` (for example the unroll limit), drawn with `weights` when drawn at random."""
@@ -89,6 +94,11 @@ class Sketch(msgspec.Struct, frozen=True):
     digest: str
     trace: bytes
     axes: tuple[Axis, ...]
+
+    @property
+    def spatial(self) -> list[int]:
+        """The positions of the axes that split spatial loops."""
+        return [i for i, axis in enumerate(self.axes) if isinstance(axis, Tile) and axis.spatial]
 
 
 class Candidate(msgspec.Struct, frozen=True, order=True):

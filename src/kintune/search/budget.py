@@ -12,6 +12,7 @@ the less there is to gain.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 
 from kintune.search.subgraph import SubgraphState
@@ -75,11 +76,11 @@ def rank(states: Iterable[SubgraphState]) -> list[SubgraphState]:
     """
     states = list(states)
     enough = _WORTH * sum(s.subject.weight * s.best_us for s in states if math.isfinite(s.best_us))
-    speeds: dict[str, float] = {}
+    speeds: defaultdict[str, float] = defaultdict(float)
     for state in states:
         if math.isfinite(state.best_us):
             speed = state.subject.flops / state.best_us
-            speeds[state.family] = max(speed, speeds.get(state.family, 0.0))
-    gains = [(expected_gain(state, speeds.get(state.family, 0.0)), state) for state in states]
+            speeds[state.family] = max(speed, speeds[state.family])
+    gains = [(expected_gain(state, speeds[state.family]), state) for state in states]
     ordered = sorted(gains, key=lambda pair: (-pair[0], pair[1].subject.workload))
     return [state for gain, state in ordered if gain > enough]

@@ -89,6 +89,8 @@ class Trees:
         """
         import xgboost as xgb
 
+        if not blob:
+            raise ValueError("the model is empty")  # XGBoost would end the process
         booster = xgb.Booster()
         booster.load_model(bytearray(blob))
         columns = booster.attr(_COLUMNS)

@@ -63,17 +63,13 @@ def _shapes() -> Iterator[_Shape]:
 
 def _missing_doublings(sketch: Sketch, candidate: Candidate) -> int:
     """Return how often the blocks of a candidate would have to double until all multiprocessors have one."""
-    tiles = [i for i, axis in enumerate(sketch.axes) if _is_spatial(axis)]
+    tiles = sketch.spatial
     blocks = math.prod(candidate.decisions[i][0] for i in tiles) if tiles else _BLOCKS
     return max(0, math.ceil(math.log2(_BLOCKS / blocks)))
 
 
-def _is_spatial(axis: object) -> bool:
-    return isinstance(axis, Tile) and axis.parts > 3
-
-
 def _fill(sketch: Sketch, shape: _Shape) -> Candidate:
-    spatial = [i for i, axis in enumerate(sketch.axes) if _is_spatial(axis)]
+    spatial = sketch.spatial
     tiles = _spatial_tiles([axis for i in spatial if isinstance(axis := sketch.axes[i], Tile)], shape)
     piece = shape.piece
     decisions: list[Decision] = []

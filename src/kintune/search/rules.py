@@ -49,9 +49,9 @@ def rule_candidates(sketches: Sequence[Sketch], machine: Processor, limit: int) 
     ordered = sorted(sketches, key=_preference)
     found: dict[Candidate, None] = {}
     for candidate in _woven(stream_candidates(ordered, machine), _filled(ordered, machine)):
-        found.setdefault(candidate)
         if len(found) >= limit:
             break
+        found.setdefault(candidate)
     return list(found)
 
 
@@ -65,7 +65,7 @@ def _woven(streams: Iterator[Candidate], others: Iterator[Candidate]) -> Iterato
 
 def _filled(sketches: Sequence[Sketch], machine: Processor) -> Iterator[Candidate]:
     """Yield every shape with every sketch; without tiles, both compute locations first, since one may be invalid."""
-    if sketches and not _spatial(sketches[0]):
+    if sketches and not sketches[0].spatial:
         for inside in (False, True):
             yield _fill(sketches[0], machine, msgspec.structs.replace(_BASE, producer_inside=inside))
     for shape in _shapes():
@@ -89,7 +89,7 @@ def _shapes() -> Iterator[_Shape]:
 
 
 def _fill(sketch: Sketch, machine: Processor, shape: _Shape) -> Candidate:
-    spatial = _spatial(sketch)
+    spatial = sketch.spatial
     tiles = _spatial_tiles([_tile(sketch, i) for i in spatial], machine, shape)
     decisions: list[Decision] = []
     for i, axis in enumerate(sketch.axes):
@@ -102,10 +102,6 @@ def _fill(sketch: Sketch, machine: Processor, shape: _Shape) -> Candidate:
         else:
             decisions.append(_location(axis, len(spatial), shape))
     return Candidate(sketch.workload, sketch.digest, tuple(decisions))
-
-
-def _spatial(sketch: Sketch) -> list[int]:
-    return [i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile) and axis.parts > 2]
 
 
 def _tile(sketch: Sketch, index: int) -> Tile:

@@ -38,7 +38,7 @@ _FORMS = (_Form("panel", 3, 4), _Form("row", 4), _Form("panel", 4, 4), _Form("pa
 
 def needs_streams(sketch: Sketch, processor: Processor) -> bool:
     """Return whether the sketch tiles a matrix product that has no good register tile."""
-    spatial = _spatial(sketch)
+    spatial = sketch.spatial
     if len(spatial) < 2 or len([axis for axis in _reductions(sketch) if axis.extent > 1]) != 1:
         return False
     rows = _rows(sketch)
@@ -58,10 +58,10 @@ def stream_candidates(sketches: Sequence[Sketch], processor: Processor) -> Itera
 
 
 def _fill(sketch: Sketch, processor: Processor, form: _Form) -> Candidate:
-    rows, last = _rows(sketch), _spatial(sketch)[-1]
+    rows, last = _rows(sketch), sketch.spatial[-1]
     decisions: list[Decision] = []
     for i, axis in enumerate(sketch.axes):
-        if isinstance(axis, Tile) and axis.parts > 3:
+        if isinstance(axis, Tile) and axis.spatial:
             between = (1,) * (axis.parts - 4)
             if i == last:
                 width = _width(axis, processor, form.vectors)
@@ -94,15 +94,11 @@ def _width(axis: Tile, processor: Processor, vectors: int) -> int:
 
 def _rows(sketch: Sketch) -> int | None:
     """Return the axis of the rows: the last one before the columns that has more than one iteration."""
-    return next((i for i in reversed(_spatial(sketch)[:-1]) if _tile(sketch, i).extent > 1), None)
-
-
-def _spatial(sketch: Sketch) -> list[int]:
-    return [i for i, axis in enumerate(sketch.axes) if isinstance(axis, Tile) and axis.parts > 3]
+    return next((i for i in reversed(sketch.spatial[:-1]) if _tile(sketch, i).extent > 1), None)
 
 
 def _reductions(sketch: Sketch) -> list[Tile]:
-    return [axis for axis in sketch.axes if isinstance(axis, Tile) and axis.parts <= 3]
+    return [axis for axis in sketch.axes if isinstance(axis, Tile) and not axis.spatial]
 
 
 def _tile(sketch: Sketch, index: int) -> Tile:

@@ -115,8 +115,8 @@ def likeness(left: Sketch, right: Sketch) -> float:
     Steps are compared by kind, annotations also by key; operands and order do not count.
     """
     ours, theirs = _steps(left.trace), _steps(right.trace)
-    shared = sum((ours & theirs).values())
-    return 2 * shared / max(1, ours.total() + theirs.total())
+    total = ours.total() + theirs.total()
+    return 2 * (ours & theirs).total() / total if total else 0.0
 
 
 @lru_cache(maxsize=4096)

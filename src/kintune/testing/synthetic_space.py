@@ -206,10 +206,10 @@ def _trace(*steps: str) -> bytes:
 def _inner(sketch: Sketch, candidate: Candidate) -> list[int]:
     """Return the innermost factors of the spatial tiles."""
     pairs = zip(sketch.axes, candidate.decisions, strict=True)
-    return [decision[-1] for axis, decision in pairs if isinstance(axis, Tile) and axis.parts > 2]
+    return [decision[-1] for axis, decision in pairs if isinstance(axis, Tile) and axis.spatial]
 
 
 def _chunks(sketch: Sketch, candidate: Candidate) -> int:
     """Return the number of parallel chunks: the iterations of the two outermost spatial levels."""
     pairs = zip(sketch.axes, candidate.decisions, strict=True)
-    return math.prod(decision[0] * decision[1] for axis, decision in pairs if isinstance(axis, Tile) and axis.parts > 2)
+    return math.prod(decision[0] * decision[1] for axis, decision in pairs if isinstance(axis, Tile) and axis.spatial)

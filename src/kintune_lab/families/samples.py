@@ -153,7 +153,7 @@ def group(algorithm: str, measured: Mapping[str, SubgraphSamples], subjects: Seq
 
 def relate(measured: Sequence[SubgraphSamples]) -> NDArray[np.float64]:
     """How well a model of each one's samples (row) ranks those of each other (column): shape (n, n), NaN if unknown."""
-    relation = Relations().relate([samples.evidence for samples in measured])
+    relation = Relations(seed=0, threads=1).relate([samples.evidence for samples in measured])
     place = {workload: at for at, workload in enumerate(relation.workloads)}
     rows = [place.get(samples.subject.workload, -1) for samples in measured]
     matrix = np.pad(relation.matrix, ((0, 1), (0, 1)), constant_values=np.nan)

@@ -1,8 +1,11 @@
+import math
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
+from kintune.search.draft import breed
 from kintune.search.draft.breed import cross, draw, mutate
 from kintune.search.features.encoding import Encoding, Population
 from kintune.testing.decisions import check_candidate
@@ -151,3 +154,11 @@ def test_a_loop_with_a_limit_takes_no_more_and_its_factors_go_elsewhere() -> Non
     assert abs((drawn[:, 0] > drawn[:, 1]).mean() - (drawn[:, 1] > drawn[:, 0]).mean()) < 0.1
     one = _encoding([Tile(192, 1, 4)])
     assert (draw(one, 3, rng).rows == 192).all()
+
+
+@given(st.integers(1, 5000))
+def test_an_extent_is_the_product_of_its_primes(extent: int) -> None:
+    primes = breed._primes(extent)
+    assert math.prod(primes) == extent
+    assert list(primes) == sorted(primes)
+    assert all(prime > 1 and all(prime % d for d in range(2, prime)) for prime in primes)

@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kintune.core.candidate import Candidate
+from kintune.core.candidate import Candidate, Choice, Sketch, Tile
 from kintune.search.cost_model import Trees, relative_speeds
 from kintune.search.draft import drafter
 from kintune.search.draft.drafter import draft
+from kintune.search.draft.evolution import Ranked
 from kintune.search.features.analytic import AnalyticFeatures
+from kintune.search.features.encoding import Encoding
 from kintune.search.propose import propose
+from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
 from kintune.search.training_rows import WIDTH
 from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
@@ -101,6 +104,17 @@ def test_a_workload_without_traits_is_searched_all_the_same(space: SyntheticSpac
     assert [p.draft.candidate for p in found] == [
         p.draft.candidate for p in propose(state, bare, None, 8, np.random.default_rng(0))[0]
     ]
+    asked: list[dict[str, Any]] = []
+
+    def noted(*_: object, **said: Any) -> tuple[list[object], int]:
+        asked.append(said)
+        return [], 0
+
+    said: dict[str, Any] = {"explore": False, "rules": False, "carried": [space.rules("p", 1)[0]], "price": math.exp}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drafter, "propose", noted)
+        draft(state, bare, None, 8, np.random.default_rng(0), **said)
+    assert asked == [said]
 
 
 def test_an_exhausted_space_has_nothing_more_to_offer(space: SyntheticSpace) -> None:
@@ -116,6 +130,60 @@ def test_an_exhausted_space_has_nothing_more_to_offer(space: SyntheticSpace) -> 
             state.observe(candidate, space.measure(candidate), proposal.draft.features, counts=True)
     assert not proposals
     assert math.isfinite(state.best_us)
+
+
+@given(
+    first=st.sets(st.integers(0, 9), max_size=4),
+    best=st.lists(st.integers(0, 40), unique=True, max_size=30),
+    wanted=st.integers(1, 8),
+    wrong=st.sets(st.integers(0, 40), max_size=25),
+    others=st.dictionaries(st.integers(0, 40), st.integers(0, 60), max_size=8),
+    measured=st.sets(st.integers(0, 60), max_size=8),
+)
+def test_the_best_are_verified_until_as_many_are_new_programs_as_are_wanted(
+    first: set[int], best: list[int], wanted: int, wrong: set[int], others: dict[int, int], measured: set[int]
+) -> None:
+    """In four batches at most; a candidate may be invalid, or turn out to be another program."""
+    batches: list[list[Candidate]] = []
+
+    def of(number: int) -> Candidate:
+        return Candidate("p", "s", ((number,),))
+
+    class Fake:
+        def verify(self, candidates: list[Candidate]) -> list[Draft | None]:
+            batches.append(candidates)
+            numbers = [c.decisions[0][0] for c in candidates]
+            return [None if n in wrong else Draft(of(others.get(n, n)), np.zeros(0, np.float32)) for n in numbers]
+
+    state = SubgraphState(Product("p", 1, 1, 1).subject, "op:dense")
+    state.times_us = {of(number): 1.0 for number in measured}
+    found, invalid = drafter._verified(
+        {of(number): "first" for number in first},
+        {of(number): "best" for number in best},
+        wanted,
+        state,
+        Fake(),  # type: ignore[arg-type]
+    )
+    asked = [c for batch in batches for c in batch]
+    left = [of(number) for number in best if number not in first]
+    assert asked == [*map(of, first), *left][: len(asked)]
+    assert len(batches) <= 4
+    assert invalid == sum(c.decisions[0][0] in wrong for c in asked)
+    programs: dict[Candidate, Candidate] = {}
+    missing = wanted
+    for number, batch in enumerate(batches):
+        assert len(batch) == min(missing, len(left)) + (len(first) if number == 0 else 0)
+        for candidate in batch:
+            at = candidate.decisions[0][0]
+            program = of(others.get(at, at))
+            if at not in wrong and program not in state.times_us and program not in programs:
+                programs[program] = candidate
+                missing -= at not in first
+        left = left[len(batch) - (len(first) if number == 0 else 0) :]
+    assert missing <= 0 or not left or len(batches) == 4
+    assert [(c, origin) for c, (_, origin) in found.items()] == [
+        (program, "first" if asked_for.decisions[0][0] in first else "best") for program, asked_for in programs.items()
+    ]
 
 
 def test_equal_generators_draft_equally(space: SyntheticSpace) -> None:
@@ -146,3 +214,25 @@ def test_more_samples_let_the_drafter_rank_more_candidates(count: int, samples: 
     assert many == (min(4096, seeds + math.ceil(64 * count / fields)), 5)
     assert few <= fewer <= more <= many
     assert few[1] <= fewer[1] <= more[1] <= many[1]
+
+
+@given(
+    tiles=st.lists(st.sampled_from([1, 1, 2, 4, 8]), min_size=30, max_size=60),
+    measured=st.sets(st.integers(0, 59), max_size=20),
+    most=st.integers(0, 70),
+)
+def test_register_tiles_take_turns_of_eight_and_a_turn_lowers_the_score_by_one(
+    tiles: list[int], measured: set[int], most: int
+) -> None:
+    """Of as many ranked candidates as are wanted, and as many more as were tried."""
+    axes = (Tile(8, 4, 64, "s0:i"), Tile(1024, 2, 64, "r1:k"), Choice(tuple(range(60)), (1.0,) * 60))
+    encoding = Encoding([Sketch("p", "s", b"", axes)])
+    ranked = [Candidate("p", "s", ((8 // tile, 1, 1, tile), (1, 1024), (n,))) for n, tile in enumerate(tiles)]
+    scores = -np.arange(len(ranked), dtype=np.float32)
+    state = SubgraphState(Product("p", 1, 1, 1).subject, "op:dense")
+    state.times_us = {candidate: 1.0 for n, candidate in enumerate(ranked) if n in measured}
+    found = drafter._diversified(encoding, Ranked(encoding.encode(ranked), scores), most, state)
+    looked_at = [n for n in range(min(len(ranked), most + state.tried)) if n not in measured]
+    turns = {n: sum(tiles[other] == tiles[n] for other in looked_at if other < n) // 8 for n in looked_at}
+    order = sorted(looked_at, key=lambda n: (turns[n], n))[:most]
+    assert found == [(float(-n - turns[n]), ranked[n]) for n in order]

@@ -1,10 +1,12 @@
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Sketch, Tile
+from kintune.search.draft import evolution
 from kintune.search.draft.breed import draw
 from kintune.search.draft.evolution import _favoured, evolve
 from kintune.search.features.encoding import Encoding, Population
@@ -104,3 +106,54 @@ def test_children_are_of_the_best_fifth() -> None:
     assert abs(first - drawn.mean()) < 0.5
     assert others[0] > first + 2
     assert all(later > earlier for earlier, later in itertools.pairwise(others))
+
+
+@pytest.mark.parametrize(("size", "seeds"), [(1000, 10), (1000, 0), (10, 10), (3, 1)])
+def test_each_generation_has_its_shares(monkeypatch: pytest.MonkeyPatch, size: int, seeds: int) -> None:
+    """Nine tenths are bred, after the first generation a quarter of these from two parents; the rest is drawn."""
+    drawn: list[int] = []
+    mutated: list[int] = []
+    crossed: list[int] = []
+
+    def noted(name: str, sizes: list[int]) -> None:
+        plain = getattr(evolution, name)
+
+        def wrapped(encoding: Encoding, what: Any, *more: Any) -> Population:
+            sizes.append(what if isinstance(what, int) else len(what))
+            found: Population = plain(encoding, what, *more)
+            return found
+
+        monkeypatch.setattr(evolution, name, wrapped)
+
+    noted("draw", drawn)
+    noted("mutate", mutated)
+    noted("cross", crossed)
+    bred = [9 * size // 10 if seeds else 0, *[9 * size // 10] * 2]
+    rng = np.random.default_rng(7)
+    ranked = evolve(FRAME, draw(FRAME, seeds, rng).unique(), near, rng, size=size, generations=3)
+    assert mutated == bred
+    assert drawn == [max(1, size - bred[0] - seeds), size - bred[1], size - bred[2]]
+    assert all(abs(each - count / 4) <= 3 * count**0.5 for each, count in zip(crossed, bred[1:], strict=True))
+    assert len(ranked.population) <= seeds + sum(bred) + sum(drawn)
+
+
+def test_the_elite_is_a_fifth_of_no_more_than_a_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+
+    def favoured(length: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        chosen.append(length)
+        return _favoured(length, count, rng)
+
+    known: list[int] = []
+
+    def judge(population: Population) -> NDArray[np.float32]:
+        known.append(len(population))
+        return near(population)
+
+    monkeypatch.setattr(evolution, "_favoured", favoured)
+    evolve(FRAME, _nobody(), judge, np.random.default_rng(0), size=100, generations=4)
+    most = [min(100, sum(known[: generation + 1])) for generation in range(3)]
+    assert chosen == [0, *(max(1, int(0.2 * each)) for each in most for _ in range(2))]
+    chosen.clear()
+    evolve(FRAME, _nobody(), judge, np.random.default_rng(0), size=3, generations=2)
+    assert chosen == [0, 1, 1]

@@ -43,7 +43,7 @@ def test_tastes_divide_an_operator_and_join_two() -> None:
 
 
 def test_the_map_is_high_among_kin_and_at_chance_among_strangers() -> None:
-    relation = Relations().relate([_samples("a", 0, 96), _samples("b", 0, 96), _samples("c", 3, 96)])
+    relation = Relations(seed=0, threads=1).relate([_samples("a", 0, 96), _samples("b", 0, 96), _samples("c", 3, 96)])
     assert relation.workloads == ("a", "b", "c")
     assert relation.matrix[0, 1] > 0.85
     assert abs(relation.matrix[0, 2] - 0.5) < 0.15
@@ -79,7 +79,7 @@ def test_samples_that_do_not_differ_tell_nothing(label: float) -> None:
     evidence = [same._replace(labels=np.full(64, label, np.float32)), _samples("a", 0, 64)]
     assigned = families("measured").group(evidence, {})
     assert assigned["same"] == assigned["a"]
-    assert Relations().relate(evidence).workloads == ("a",)
+    assert Relations(seed=0, threads=1).relate(evidence).workloads == ("a",)
 
 
 class _Scripted:
@@ -117,8 +117,23 @@ def test_of_equally_many_operators_the_key_names_the_same_in_any_order() -> None
     assert len(keys) == 1
 
 
+def test_a_new_key_names_the_operator_of_most_and_is_not_one_that_is_taken() -> None:
+    subjects = {
+        name: _samples(name, 0, 1, operator=operator).subject
+        for name, operator in [("a", "dense"), ("b", "dense"), ("c", "conv2d"), ("d", "conv2d")]
+    }
+    of = measured._new_key({"a", "b", "c"}, subjects, set())
+    assert of == "measured:dense"
+    second = measured._new_key({"a", "b", "c"}, subjects, {of})
+    third = measured._new_key({"a", "b", "c"}, subjects, {of, second})
+    assert second.startswith("measured:dense-")
+    assert third.startswith(f"{second}-")
+    assert measured._new_key({"b", "a", "d"}, subjects, {of}) == second  # by what they are
+    assert measured._new_key({"b", "a", "d"}, subjects, {of, second}) not in (of, second, third)  # by which they are
+
+
 def test_one_model_for_strangers_ranks_worse_than_one_each() -> None:
-    relations = Relations()
+    relations = Relations(seed=0, threads=1)
     relations.relate([_samples("a", 0, 64), _samples("b", 0, 64), _samples("c", 3, 64)])
     alone = [relations.shared([w])[0] for w in "abc"]
     assert np.mean(relations.shared(["a", "b"])) > np.mean(alone[:2])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.core.candidate import Axis, Candidate, Tile
+from kintune.core.candidate import Candidate, Tile
 from kintune.search.build_costs import Price
 from kintune.search.cost_model import CostModel
 from kintune.search.draft.evolution import Judge, Ranked, evolve
@@ -97,8 +97,6 @@ def _verified(
                 pool[verified.candidate] = (verified, origin)
                 missing -= candidate not in first
         batch = []
-        if missing <= 0:
-            break
     return pool, invalid
 
 
@@ -148,7 +146,9 @@ def _diversified(encoding: Encoding, ranked: Ranked, most: int, state: SubgraphS
     would be variants of a single tile, about which the model may be wrong.  Each turn lowers the score by 1.
     """
     register = [
-        column.stop - 1 for axis, column in zip(encoding.axes, encoding.columns, strict=True) if _is_spatial(axis)
+        column.stop - 1
+        for axis, column in zip(encoding.axes, encoding.columns, strict=True)
+        if isinstance(axis, Tile) and axis.spatial
     ]
     looked_at = ranked.population.take(np.arange(min(len(ranked.population), most + state.tried)))
     tiles = np.ascontiguousarray(looked_at.rows[:, register])
@@ -192,7 +192,3 @@ def _scores(pool: dict[Candidate, tuple[Draft, str]], model: CostModel | None) -
         return {}
     predicted = model.predict(np.stack([verified.features for verified, _ in pool.values()]))
     return dict(zip(pool, (float(score) for score in predicted), strict=True))
-
-
-def _is_spatial(axis: Axis) -> bool:
-    return isinstance(axis, Tile) and axis.parts > 2

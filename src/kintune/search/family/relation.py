@@ -45,7 +45,7 @@ class Relation(NamedTuple):
 class Relations:
     """Computes the measures; results for unchanged samples are cached."""
 
-    def __init__(self, *, seed: int = 0, threads: int = 1) -> None:
+    def __init__(self, *, seed: int, threads: int) -> None:
         self._seed = seed
         self._threads = threads
         self._excerpts: dict[str, Excerpt] = {}

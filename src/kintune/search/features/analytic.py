@@ -79,15 +79,15 @@ class AnalyticFeatures:
         chunks, balance = self._chunks(tiling)
         estimate = self._estimate(loads, accumulators, lanes, fed, balance)
         columns: list[Column] = [
-            *map(_log, (rows, loads, accumulators)),
+            *map(np.log2, (rows, loads, accumulators)),
             lanes,
             *register[4:],
             *self._unrolling(tiling, rows),
-            _log(chunks),
+            np.log2(chunks),
             balance,
-            *(_log(each) for each in touched[1:]),
-            *(_log(each / self._iterations) for each in moved[1:]),
-            *(_log(each / self._iterations) for each in fed),
+            *(np.log2(each) for each in touched[1:]),
+            *(np.log2(each / self._iterations) for each in moved[1:]),
+            *(np.log2(each / self._iterations) for each in fed),
             *self._levels(tiling),
             *self._factors(tiling),
             *self._places(population),
@@ -157,8 +157,8 @@ class AnalyticFeatures:
     def _chunks(self, tiling: _Tiling) -> tuple[Column, Column]:
         """Return the number of parallel chunks, and the balance of the threads (1.0 if all have equally many)."""
         limit = _CHUNKS * self._processor.threads
-        chunks = np.ones_like(tiling.inner[0][0])
-        going = np.ones(chunks.shape, dtype=bool)
+        chunks = np.ones(tiling.count)
+        going = np.ones(tiling.count, dtype=bool)
         for level in (0, 1):
             for i in self._spatial:
                 more = chunks * tiling.factor(level, i)
@@ -171,11 +171,11 @@ class AnalyticFeatures:
         """Yield the limit of unrolling, and which of the innermost loops are within it."""
         limit = tiling.choice()
         steps = self._steps(tiling, rows)
-        yield _log(1 + limit)
-        yield _log(steps)
+        yield np.log2(1 + limit)
+        yield np.log2(steps)
         yield (rows <= limit).astype(np.float64)
         yield (steps <= limit).astype(np.float64)
-        yield _log(np.where(steps <= limit, steps, np.where(rows <= limit, rows, 1.0)))
+        yield np.log2(np.where(steps <= limit, steps, np.where(rows <= limit, rows, 1.0)))
 
     def _estimate(
         self, loads: Column, accumulators: Column, lanes: Column, fed: Sequence[Column], balance: Column
@@ -196,15 +196,15 @@ class AnalyticFeatures:
         """Yield the number of iterations of each level."""
         for level, kind in enumerate(LEVELS):
             loops = self._reduced if kind == "R" else self._spatial
-            yield _log(np.prod([tiling.factor(level, i) for i in loops], axis=0))
+            yield np.log2(np.prod([tiling.factor(level, i) for i in loops], axis=0))
 
     def _factors(self, tiling: _Tiling) -> Iterator[Column]:
         """Yield the inner factors of the innermost loops, innermost first; 1 if there are fewer loops."""
-        nothing = np.zeros_like(tiling.inner[0][0])
+        nothing = np.zeros(tiling.count)
         for loops, count, levels in ((self._spatial, _SPATIAL, (3, 5)), (self._reduced, _REDUCED, (4,))):
             last = [*reversed(loops)][:count]
             for level in levels:
-                yield from (_log(tiling.factor(level, i)) for i in last)
+                yield from (np.log2(tiling.factor(level, i)) for i in last)
                 yield from (nothing for _ in range(count - len(last)))
 
     def _places(self, population: Population) -> Iterator[Column]:
@@ -234,6 +234,7 @@ class _Tiling:
     def __init__(
         self, encoding: Encoding, tiles: Sequence[int], patterns: AccessPatterns, population: Population
     ) -> None:
+        self.count = len(population)
         self._encoding = encoding
         self._rows = population.rows
         self._reduces = patterns.reduces
@@ -249,7 +250,7 @@ class _Tiling:
         """Return the iterations of the loop at a level; 1 if the level is of the other kind."""
         kind = LEVELS[level]
         if (kind == "R") != self._reduces[loop]:
-            return np.ones_like(self._columns[loop][0])
+            return np.ones(self.count)
         part: Column = self._columns[loop][LEVELS[:level].count(kind)]
         return part
 
@@ -260,8 +261,8 @@ class _Tiling:
         operand.
         """
         used = [any(steps[i] for steps in access.steps) for i in range(len(self._columns))]
-        times: Column = np.ones_like(self._columns[0][0])
-        staying = np.ones(times.shape, dtype=bool)
+        times: Column = np.ones(self.count)
+        staying = np.ones(self.count, dtype=bool)
         for outer in reversed(range(level)):
             for loop in reversed(range(len(self._columns))):
                 factor = self.factor(outer, loop)
@@ -279,7 +280,7 @@ class _Tiling:
                 values = np.asarray(axis.values, dtype=np.float64)
                 chosen: Column = values[self._rows[:, self._encoding.columns[number].start]]
                 return chosen
-        return np.zeros(len(self._rows))
+        return np.zeros(self.count)
 
 
 def _footprint(access: Access, inner: Sequence[Column], *, whole: bool = True) -> Column:
@@ -306,8 +307,3 @@ def _fed_from(touched: Sequence[Column], moved: Sequence[Column], size: float) -
     for level in reversed(range(len(moved) - 1)):
         fed = np.where(touched[level] <= size, moved[level], fed)
     return fed
-
-
-def _log(values: Column) -> Column:
-    logarithm: Column = np.log2(np.maximum(values, 2.0**-40))
-    return logarithm

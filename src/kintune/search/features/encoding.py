@@ -56,7 +56,7 @@ class Encoding:
         self.axes: tuple[Axis, ...] = self.sketches[0].axes
         self.workload = self.sketches[0].workload
         widths = [axis.parts if isinstance(axis, Tile) else 1 for axis in self.axes]
-        ends = np.cumsum(widths, dtype=np.int64)
+        ends = np.cumsum(widths)
         self.columns = tuple(slice(int(end) - width, int(end)) for end, width in zip(ends, widths, strict=True))
         self.width = int(ends[-1]) if widths else 0
         self._index = {sketch.digest: i for i, sketch in enumerate(self.sketches)}
