@@ -103,6 +103,20 @@ def test_full_rounds_without_predictions_say_nothing() -> None:
     assert trust.size("dense", 16) == 16
 
 
+@pytest.mark.parametrize(("pairs", "size"), [(3, 16), (4, 16), (5, 16), (6, 8)])
+def test_few_pairs_say_nothing(pairs: int, size: int) -> None:
+    """A quarter of a round is never enough: with four candidates there are six pairs."""
+    count, equal = {3: (3, 0), 4: (4, 2), 5: (4, 1), 6: (4, 0)}[pairs]
+    times = [1.0, 2.0, 3.0, 4.0][:count]
+    if equal == 1:
+        times = [1.0, 1.0, 2.0, 3.0]
+    elif equal == 2:
+        times = [1.0, 1.0, 2.0, 2.0]
+    trust = Trust()
+    trust.judge("dense", [float(n) for n in range(count)], times, foreseen=False, improved=False)
+    assert trust.size("dense", 16) == size
+
+
 def test_what_was_written_can_be_read_and_nothing_else() -> None:
     model = Trees.train(np.eye(16, dtype=np.float32), np.arange(16, dtype=np.float32), seed=0, threads=1)
     assert Trees.can_read(model.to_bytes())

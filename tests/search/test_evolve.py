@@ -136,6 +136,16 @@ def test_a_place_moves_to_a_neighbour_half_of_the_time_and_else_anywhere() -> No
         assert 0.12 < (places == end).mean() < 0.35  # one neighbour is outside
 
 
+def test_the_innermost_loop_grows_up_to_its_limit_and_no_further() -> None:
+    sketch, rng = Sketch("w", "one", b"", (Tile(2**6, 3, 8),)), np.random.default_rng(0)
+    parent = Candidate("w", "one", ((4, 4, 4),))
+    innermost = set()
+    for _ in range(500):
+        parent = mutate(parent, [sketch], rng)
+        innermost.add(parent.decisions[0][2])
+    assert innermost == {1, 2, 4, 8}
+
+
 def test_all_loops_of_a_tile_are_as_likely_to_give_and_to_take() -> None:
     sketch, rng = Sketch("w", "one", b"", (Tile(3**4, 4, 81),)), np.random.default_rng(0)
     parent = Candidate("w", "one", ((3, 3, 3, 3),))

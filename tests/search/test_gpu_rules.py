@@ -44,6 +44,7 @@ def test_what_holds_for_each_of_them(spatial: list[int], reduced: list[int]) -> 
     last, longest = len(spatial) - 1, max(range(len(spatial) - 1), key=lambda i: spatial[i], default=len(spatial) - 1)
     for candidate in found:
         assert fits(of.axes, candidate.decisions)
+        assert all(type(number) is int for decision in candidate.decisions for number in decision)
         tiles = candidate.decisions[: len(spatial)]
         assert math.prod(tile[2] for tile in tiles) <= 256
         for i, (_, virtual, threads, middle, own) in enumerate(tiles):

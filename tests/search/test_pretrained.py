@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kintune.core.knowledge import KnownModel, ModelVersion
+from kintune.search import pretrained
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
 from kintune.search.pretrained import ENOUGH, PretrainedFamilies, PretrainedFamily
@@ -58,6 +59,14 @@ def test_one_sample_does_not_speak_against_it() -> None:
     prior = PretrainedFamily(_trained(_rows(["x"], 200, seed=1), sign=-1.0), (_subject("x"),))
     assert _kept(_rows(["a"], 1, seed=2), prior)
     assert not _kept(_rows(["a"], 2, seed=2), prior)
+
+
+def test_a_workload_without_pairs_says_nothing() -> None:
+    many, one = _rows(["a"], 8, seed=2), _rows(["b"], 1, seed=3)
+    both = Rows(*(np.concatenate(pair) for pair in zip(many, one, strict=True)))
+    model = _trained(_rows(["x"], 200, seed=1))
+    assert pretrained._ranked(model, both) == pretrained._ranked(model, many)
+    assert pretrained._ranked(model, one) == (0.5, 0)
 
 
 def test_with_samples_enough_there_is_no_need_for_one() -> None:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile
 from kintune.search.processor import Processor
 from kintune.search.rules import rule_candidates
+from kintune.search.streams import needs_streams
 from kintune.testing.decisions import check_candidate
 
 UNROLL = Choice((0, 16, 64, 512), (0.25,) * 4)
@@ -67,9 +68,26 @@ def test_the_register_tile_of_an_avx512_machine(spatial: list[int], inner: list[
     assert [decision[-1] for decision in first.decisions[: len(spatial)]] == inner
 
 
+@given(st.lists(extents, min_size=2, max_size=5), machines)
+def test_each_axis_takes_the_most_rows_that_are_left_from_the_inside_out(
+    spatial: list[int], machine: Processor
+) -> None:
+    (first,) = rule_candidates([_sketch([*spatial, 64], [64])], machine, 1)
+    if needs_streams(_sketch([*spatial, 64], [64]), machine):
+        return
+    inner = [decision[-1] for decision in first.decisions[: len(spatial) + 1]]
+    rows = (machine.registers - 4) // (inner[-1] // machine.lanes)
+    assert inner[-1] == 2 * machine.lanes
+    for extent, own in zip(reversed(spatial), reversed(inner[:-1]), strict=True):
+        assert own == max(d for d in range(1, min(rows, 64) + 1) if extent % d == 0)
+        rows //= own
+
+
 def test_the_reduction_comes_first_in_one_piece() -> None:
     (first,) = rule_candidates([_sketch([64, 64], [4608])], Processor(), 1)
     assert first.decisions[2] == (1, 4608)
+    deep = Sketch("w", "deep", b"", (Tile(64, 4), Tile(64, 4), Tile(4608, 3), UNROLL))
+    assert rule_candidates([deep], Processor(), 1)[0].decisions[2] == (1, 1, 4608)
 
 
 def test_a_factored_reduction_gives_each_lane_a_part() -> None:

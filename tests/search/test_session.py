@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import Strategy
+from kintune.core.knowledge import Knowledge, KnownModel, ModelVersion
 from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round, RoundEntry
 from kintune.search.build_costs import BuildCosts
@@ -339,6 +340,86 @@ def test_what_is_awaited_is_what_was_picked_and_has_no_outcome(space: SyntheticS
         assert not session.awaits(other)
         session.observe(candidate, space.measure(candidate))
         assert not session.awaits(candidate)
+
+
+def test_an_outcome_of_no_open_round_is_known_all_the_same(space: SyntheticSpace) -> None:
+    session = new_session(space)
+    candidate = space.rules("deep", 1)[0]
+    session.observe(candidate, space.measure(candidate))
+    assert session.knows(candidate)
+    assert session.states["deep"].trials == 1
+    assert not session.states["deep"].features
+
+
+def test_a_family_uses_its_own_model_and_else_the_pretrained_one(space: SyntheticSpace) -> None:
+    session = new_session(space)
+    family = session.states["deep"].family
+    assert session._model(family) is None
+    own, prior = (
+        Trees.train(np.eye(16, dtype=np.float32), np.arange(16, dtype=np.float32), seed=seed, threads=1)
+        for seed in range(2)
+    )
+    session.teach(
+        Knowledge((), (KnownModel(ModelVersion("blob", family, "device", "features", 16), prior.to_bytes()),))
+    )
+    found = session._model(family)
+    assert isinstance(found, Trees)
+    assert found.to_bytes() == prior.to_bytes()
+    session.adopt({family: own})
+    assert session._model(family) is own
+
+
+def test_a_suggestion_is_taken_once_and_of_known_workloads_only(space: SyntheticSpace) -> None:
+    session = new_session(space)
+    candidate = space.rules("deep", 1)[0]
+    for _ in range(2):
+        session.suggest(candidate)
+        session.suggest(Candidate("unknown", "s", ()))
+    assert session.states["deep"].suggestions == [candidate]
+    assert not any(state.suggestions for name, state in session.states.items() if name != "deep")
+
+
+def test_a_family_is_judged_by_the_scores_of_its_own_subgraph(
+    space: SyntheticSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: dict[str, tuple[list[float], list[float], bool, bool]] = {}
+    session = new_session(space)
+
+    def judge(family: str, predicted: list[float], times_us: list[float], *, foreseen: bool, improved: bool) -> None:
+        judged[family] = predicted, times_us, foreseen, improved
+
+    monkeypatch.setattr(session._trust, "judge", judge)
+    picks = {
+        draft.candidate: draft.features
+        for name in ("deep", "other")
+        for draft in space.verify(space.rules(name, 3))
+        if draft is not None
+    }
+    plan = Round(0, (RoundEntry("deep", 3, "search"), RoundEntry("other", 3, "foresee")))
+    session.begin(plan, picks, {candidate: float(n) for n, candidate in enumerate(picks)})
+    for candidate in picks:
+        session.observe(candidate, space.measure(candidate))
+    times = {name: [space.measure(c).median_us for c in picks if c.workload == name] for name in ("deep", "other")}
+    assert judged == {
+        session.states["deep"].family: ([0.0, 1.0, 2.0], times["deep"], False, True),
+        session.states["other"].family: ([3.0, 4.0, 5.0], times["other"], True, True),
+    }
+
+
+def test_what_a_foresee_round_chose_says_so_unless_it_was_carried(space: SyntheticSpace) -> None:
+    origins = ("carried", "evolved", "rule", "drafted")
+    found = [
+        Proposal(draft, None, origin)
+        for draft, origin in zip(space.verify(space.rules("deep", 4)), origins, strict=True)
+        if draft
+    ]
+    strategy = Strategy(again=0)
+    session = SearchSession(
+        space.subjects(), space, strategy, seed=0, threads=1, proposer=lambda *_, **__: (list(found), 0)
+    )
+    for how, expected in (("search", origins), ("foresee", ("carried", *["foresee"] * 3))):
+        proposals, _ = session.select(Round(0, (RoundEntry("deep", 4, how),)))  # type: ignore[arg-type]
+        assert tuple(p.origin for p in proposals) == expected
 
 
 class _Moving:

@@ -54,6 +54,13 @@ def test_a_row_stays_while_the_reduction_streams_past_it() -> None:
     assert second.decisions[:4] == ((12, 1, 1, 1), (1, 197, 1, 1), (1, 1, 64, 1), (197, 1))
 
 
+def test_what_lies_between_the_levels_of_a_tile_is_one() -> None:
+    axes = (Tile(197, 6), Tile(3072, 6), Tile(768, 3), UNROLL)
+    panel, row = islice(stream_candidates([Sketch("w", "s", b"", axes)], AVX512), 2)
+    assert panel.decisions[:3] == ((1, 1, 1, 1, 197, 1), (1, 64, 1, 1, 48, 1), (1, 192, 4))
+    assert row.decisions[:3] == ((1, 197, 1, 1, 1, 1), (48, 1, 1, 1, 64, 1), (1, 768, 1))
+
+
 def test_columns_that_are_no_vectors_are_taken_together() -> None:
     first = next(stream_candidates([sketch_of([12, 197, 197], [64])], AVX512))
     assert first.decisions[2] == (1, 1, 197, 1)

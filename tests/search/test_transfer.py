@@ -61,6 +61,27 @@ def test_between_equal_extents_nothing_changes(extents: tuple[int, int, int], se
     assert carried.decisions == candidate.decisions
 
 
+def test_each_choice_goes_to_its_counterpart_and_the_last_to_all_others() -> None:
+    tile = Tile(64, 4, 64, "s0:i")
+
+    def of(workload: str, *values: tuple[int, ...]) -> Sketch:
+        return Sketch(workload, workload, b"", (tile, *(Choice(each, (1.0,) * len(each)) for each in values)))
+
+    here = of("here", (0, 16, 64), (1, 2, 4))
+    candidate = Candidate("here", "here", ((1, 1, 1, 64), (2,), (1,)))
+    for values, expected in [
+        (((0, 16, 64), (1, 2, 4)), ((2,), (1,))),
+        (((0, 60, 70),), ((1,),)),
+        (((64, 0), (0, 3), (9, 1, 2)), ((0,), (1,), (2,))),
+    ]:
+        carried = carry(candidate, here, of("there", *values))
+        assert carried is not None
+        assert carried.decisions == ((1, 1, 1, 64), *expected)
+    bare = carry(Candidate("bare", "bare", ((1, 1, 1, 64),)), of("bare"), of("there", (5, 6)))
+    assert bare is not None
+    assert bare.decisions == ((1, 1, 1, 64), (0,))
+
+
 def test_the_register_tile_stays_and_the_large_loop_takes_the_rest() -> None:
     here, there = _sketch("here", (128, 768, 768)), _sketch("there", (128, 1024, 4096))
     candidate = draw(here, np.random.default_rng(0))

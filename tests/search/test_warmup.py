@@ -74,6 +74,26 @@ def test_one_program_in_full_precision_is_among_the_first_of_each_subgraph(space
     assert set(map(tuple, picked.values())) == {(True, False)}
 
 
+@pytest.mark.parametrize(("known", "narrower"), [("nothing", 1), ("untuned", 1), ("narrow", 1), ("full", 2)])
+def test_once_one_in_full_precision_was_measured_none_takes_a_place(
+    space: SyntheticSpace, known: str, narrower: int
+) -> None:
+    narrow = NarrowFirst(space.products.values())
+    of_rule = narrow.rules("deep", _FIRST + 1)
+    measured = {
+        "nothing": [],
+        "untuned": [Candidate.untuned("deep")],
+        "narrow": [of_rule[0]],
+        "full": [of_rule[-1]],
+    }[known]
+    state = SubgraphState(space.products["deep"].subject, "op:dense")
+    for candidate in measured:
+        state.observe(candidate, Outcome(Status.OK, (5.0,)), None, counts=True)
+    warmup = Warmup(narrow, Strategy(survey=(9,)), TransferredPrograms(narrow))
+    found, _ = warmup.choose(state, [state], None, 2, np.random.default_rng(0))
+    assert sum(p.draft.candidate.sketch == of_rule[0].sketch for p in found) == narrower
+
+
 class Wide:
     """A cost model that likes wide vectors."""
 

@@ -153,5 +153,6 @@ def _best(drafts: Sequence[tuple[Draft, str]], model: CostModel | None, count: i
     scores = [float(score) for score in model.predict(np.stack([draft.features for draft, _ in drafts]))]
     proposals = [Proposal(draft, score, origin) for (draft, origin), score in zip(drafts, scores, strict=True)]
     suggested = [p for p in proposals if p.origin == "suggested"]
-    others = sorted((p for p in proposals if p.origin != "suggested"), key=lambda p: -(p.predicted or 0.0))
+    ranked = sorted(zip(scores, proposals, strict=True), key=lambda pair: -pair[0])
+    others = [p for _, p in ranked if p.origin != "suggested"]
     return [*suggested, *others][:count]

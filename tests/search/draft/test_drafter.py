@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,6 +16,7 @@ from kintune.search.draft.drafter import draft
 from kintune.search.draft.evolution import Ranked
 from kintune.search.features.analytic import AnalyticFeatures
 from kintune.search.features.encoding import Encoding
+from kintune.search.features.field import Field
 from kintune.search.propose import propose
 from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
@@ -195,7 +197,12 @@ def test_equal_generators_draft_equally(space: SyntheticSpace) -> None:
 @given(count=st.integers(1, 64), samples=st.lists(st.integers(0, 2000), min_size=2, max_size=2))
 def test_more_samples_let_the_drafter_rank_more_candidates(count: int, samples: list[int]) -> None:
     """From three for each that is wanted, in one generation, to 64 in five, but never more than 4,096."""
-    space = SyntheticSpace([Product("p", 56, 128, 64)])
+
+    class Twice(SyntheticSpace):
+        def fields(self, workload: str) -> Sequence[Field]:
+            return [*super().fields(workload)] * 2
+
+    space = Twice([Product("p", 56, 128, 64)])
     state = _state(space, "p", 3)
     asked: list[tuple[int, int]] = []
 
@@ -213,6 +220,10 @@ def test_more_samples_let_the_drafter_rank_more_candidates(count: int, samples: 
     assert few == (seeds + math.ceil(3 * count / fields), 1)
     assert many == (min(4096, seeds + math.ceil(64 * count / fields)), 5)
     assert few <= fewer <= more <= many
+    for experience, (size, generations) in zip(sorted(samples), (fewer, more), strict=True):
+        maturity = min(1.0, experience / 256)
+        assert size == min(4096, seeds + math.ceil((3 + maturity * 61) * (count / fields)))
+        assert generations == 1 + int(4 * maturity)
     assert few[1] <= fewer[1] <= more[1] <= many[1]
 
 

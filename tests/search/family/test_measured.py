@@ -103,7 +103,7 @@ def test_what_was_a_family_may_lose_a_little_and_strangers_nothing(
 ) -> None:
     monkeypatch.setattr(measured, "Relations", lambda **_: _Scripted(gain))
     evidence = [_samples("a", 0, 64), _samples("b", 0, 64)]
-    finder = measured.MeasuredFamilies()
+    finder = measured.MeasuredFamilies(seed=0, threads=1)
     for previous, together in (({"a": "x", "b": "x"}, family), ({"a": "x", "b": "y"}, strangers)):
         assigned = finder.group(evidence, previous)
         assert (assigned["a"] == assigned["b"]) is together
@@ -130,6 +130,12 @@ def test_a_new_key_names_the_operator_of_most_and_is_not_one_that_is_taken() -> 
     assert third.startswith(f"{second}-")
     assert measured._new_key({"b", "a", "d"}, subjects, {of}) == second  # by what they are
     assert measured._new_key({"b", "a", "d"}, subjects, {of, second}) not in (of, second, third)  # by which they are
+
+
+def test_what_one_feature_decides_is_learnt_from_all_folds() -> None:
+    relations = Relations(seed=0, threads=1)
+    relations.relate([_samples("a", 0, 96)])
+    assert 0.75 < relations.shared(["a"])[0] <= 1.0
 
 
 def test_one_model_for_strangers_ranks_worse_than_one_each() -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile
 from kintune.search.access_patterns import Access, AccessPatterns
 from kintune.search.draft.breed import draw
+from kintune.search.features import analytic
 from kintune.search.features.analytic import ANALYTIC, AnalyticFeatures
 from kintune.search.features.encoding import Population
 from kintune.search.features.field import fields_of
@@ -231,3 +232,18 @@ def test_the_limit_of_a_key_is_the_least_that_unrolls_the_same(seed: int, name: 
         steps = rows * math.prod(of.factor(4, i) for i in of.reduced)
         alike = [v for v in VALUES if (rows <= v, steps <= v) == (rows <= of.unroll, steps <= of.unroll)]
         assert VALUES[limit] == min(alike)
+
+
+def test_an_access_is_contiguous_along_a_loop_that_moves_its_last_index_alone_by_one() -> None:
+    """Or that moves a weight at all, since that can be laid out anew."""
+    for steps, weight, expected in [
+        ((0, 0, 1), False, True),
+        ((0, 1, 1), False, False),
+        ((1, 0, 1), False, False),
+        ((0, 0, 2), False, False),
+        ((0, 1, 0), False, False),
+        ((0, 1, 0), True, True),
+        ((0, 0, 0), True, False),
+    ]:
+        access = Access((4, 4, 4), tuple((step,) for step in steps), 4, weight=weight)
+        assert analytic._contiguous(access, 0) is expected

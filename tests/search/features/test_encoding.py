@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
+from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile
 from kintune.search.evolve import draw
 from kintune.search.features.encoding import Encoding, Population, encodings
 
@@ -21,6 +21,13 @@ def test_candidates_become_numbers_and_themselves_again(seed: int, count: int) -
     population = encoding.encode(candidates)
     assert population.rows.shape == (count, 4 + 1 + 2 + 1)
     assert list(encoding.candidates(population)) == candidates
+
+
+def test_without_axes_there_are_no_columns() -> None:
+    encoding = Encoding(_sketches("one", axes=()))
+    population = encoding.encode([Candidate("w", "one", ())] * 3)
+    assert population.rows.shape == (3, 0)
+    assert list(encoding.candidates(population)) == [Candidate("w", "one", ())] * 3
 
 
 def test_sketches_with_equal_axes_share_a_frame() -> None:

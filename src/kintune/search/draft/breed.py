@@ -89,8 +89,8 @@ def _move_places(axis: Location, column: slice, rows: Rows, which: Rows, rng: np
 def _move_factors(axis: Tile, column: slice, rows: Rows, which: Rows, rng: np.random.Generator) -> None:
     """Move a factor from one part of the tile to another: a prime, or a small power of it."""
     old = rows[which, column]
-    primes = np.array(sorted(set(_primes(axis.extent))), dtype=np.int64)
-    holds = (old[:, :, None] % primes == 0) & (old[:, :, None] > 1)
+    primes = np.array(sorted(set(_primes(axis.extent))))
+    holds = old[:, :, None] % primes == 0
     source, prime = np.divmod(_any_of(holds.reshape(which.size, axis.parts * primes.size), rng), primes.size)
     target = (source + rng.integers(1, axis.parts, size=which.size)) % axis.parts
     new, moved = old.copy(), primes[prime]

@@ -38,7 +38,7 @@ class MeasuredFamilies:
 
     dynamic = True
 
-    def __init__(self, *, seed: int = 0, threads: int = 1) -> None:
+    def __init__(self, *, seed: int, threads: int) -> None:
         self._relations = Relations(seed=seed, threads=threads)
 
     def group(self, evidence: Sequence[Samples], previous: Mapping[str, str]) -> dict[str, str]:
