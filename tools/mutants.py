@@ -53,20 +53,22 @@ _FUTURE = "from __future__ import annotations\n"
 
 
 class Part(NamedTuple):
-    """Files that are mutated, as patterns, and the tests that have to notice."""
+    """Files that are mutated, as patterns, and the tests that have to notice: files or folders, and pytest's marks."""
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
+    marks: str = "not slow"
 
 
-def _subpackage(name: str) -> Part:
-    return Part((f"src/kintune/{name}/**/*.py",), (f"tests/{name}",))
+def _subpackage(name: str, marks: str = "not slow") -> Part:
+    return Part((f"src/kintune/{name}/**/*.py",), (f"tests/{name}",), marks)
 
 
 _READERS = ("weighted_sum", "convolution", "byte_workload", "blockwise_workload")
 
 PARTS: Mapping[str, Part] = {
-    **{name: _subpackage(name) for name in ("core", "search", "scheduler", "validate", "records")},
+    **{name: _subpackage(name) for name in ("core", "search", "scheduler", "records")},
+    "validate": _subpackage("validate", "not slow and not tvm"),  # a compiler takes seconds for each mutant
     "readers": Part(
         tuple(f"src/kintune/compiler/programs/{name}.py" for name in _READERS),
         ("tests/compiler/programs/test_readers.py",),
@@ -254,7 +256,7 @@ class Run:
         tried = [name for name in self._drawn if self._mutants[name].change not in known]
         self._todo = [name for name in tried if self._kept.ends.get(name, [""])[0] != self._mutants[name].digest]
         if self._todo:
-            options = ["-q", "-s", "-m", "not slow", "-pno:cacheprovider", "-pno:xdist", "--timeout=0"]
+            options = ["-q", "-s", "-m", self._part.marks, "-pno:cacheprovider", "-pno:xdist", "--timeout=0"]
             trials = Trials([source.module for source in self._sources], WORK / f"{self._name}.run", self._work)
             trials.collect([*options, f"--rootdir={ROOT}", *self._part.tests])
         ends = {name: self._kept.ends[name][1] for name in tried}
