@@ -112,6 +112,14 @@ def test_everything_that_models_are_trained_on_travels(tmp_path_factory: pytest.
         assert second.read_bytes() == first.read_bytes()
 
 
+def test_the_time_of_an_export_is_not_in_it(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / "one.gz", tmp_path / "other.gz"]
+    for path, now in zip(paths, (1e6, 2e9), strict=True):
+        monkeypatch.setattr("time.time", lambda now=now: now)
+        export_records(store, path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
 def test_a_run_or_some_workloads_are_exported_alone(store: Store, other: Store, tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl.gz"
     assert export_records(store, path, run_id="run") == 1

@@ -56,6 +56,16 @@ def test_a_place_that_no_file_can_have_is_refused(tmp_path: Path, monkeypatch: p
     assert not Store.are_at("~no such user.sqlite")
 
 
+def test_records_may_be_where_a_file_is_or_at_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "records.sqlite"
+    assert not Store.are_at(str(path))
+    path.touch()
+    assert Store.are_at(str(path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Store.are_at("~/records.sqlite")
+    assert Store.are_at("postgresql://host/tuning")
+
+
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     assert "a directory" in opening(tmp_path)
 

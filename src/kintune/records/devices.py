@@ -70,7 +70,7 @@ class DeviceRecords:
             machine_facts,
             key=key,
             subject=subject,
-            json=msgspec.json.encode(value, order="deterministic").decode(),
+            json=msgspec.json.encode(value).decode(),
             created=self._clock(),
         )
         same = (machine_facts.c.key == key) & (machine_facts.c.subject == subject)

@@ -186,7 +186,7 @@ def _row(run: Run) -> dict[str, object]:
     values = msgspec.structs.asdict(run)
     values["state"] = run.state.value
     for name in ("seeds", "versions"):
-        values[name] = msgspec.json.encode(values[name], order="deterministic").decode()
+        values[name] = msgspec.json.encode(values[name]).decode()
     return sealed(runs, **values)
 
 
