@@ -58,6 +58,8 @@ def test_what_was_exported_is_imported_elsewhere(store: Store, other: Store, tmp
     assert other.check() == []
     assert import_records(other, path) == ImportSummary(added=0, known=3)
     assert list(tmp_path.iterdir()) == [path]
+    export_records(other, tmp_path / "again.gz")
+    assert (tmp_path / "again.gz").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3])

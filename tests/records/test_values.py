@@ -52,7 +52,12 @@ def test_any_event_comes_back(event: Committed) -> None:
 
 
 @QUICK
-@given(OUTCOMES, st.one_of(st.none(), OUTCOMES), st.one_of(st.none(), st.floats()), st.binary(max_size=100))
+@given(
+    OUTCOMES,
+    st.one_of(st.none(), OUTCOMES),
+    st.sampled_from([None, math.inf, -math.inf, math.nan]) | st.floats(),
+    st.binary(max_size=100),
+)
 def test_any_measurement_comes_back(
     outcome: Outcome, confirmed: Outcome | None, predicted: float | None, features: bytes
 ) -> None:

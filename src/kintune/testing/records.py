@@ -284,8 +284,15 @@ class RecordsConformance:
     def test_a_fact_replaces_the_one_before(self, store: Store) -> None:
         """Facts are kept by key and subject."""
         assert store.devices.fact("fans", DEVICE.digest) is None
+        others = [("fans", "other"), ("lamps", DEVICE.digest)]
+        for key, subject in others:
+            store.devices.note_fact(key, subject, [key])
         store.devices.note_fact("fans", DEVICE.digest, {"rpm": 335.0})
         store.devices.note_fact("fans", DEVICE.digest, {"rpm": 340.5})
+        for key, subject in others:
+            kept = store.devices.fact(key, subject)
+            assert kept is not None
+            assert (kept.key, kept.subject, kept.value) == (key, subject, [key])
         fact = store.devices.fact("fans", DEVICE.digest)
         assert fact is not None
         assert fact.value == {"rpm": 340.5}
