@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -44,6 +46,8 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 _SEVERAL = frozenset({"If", "Loop", "Scan", "Split"})
 _SOURCE = "kintune randomness "
 _SET_ASIDE = "kintune_set_aside"  # an attribute, the number of the node's long lists
+_ROUNDS = "ONNXSLIM_MAX_ITER"  # onnxslim reads the number of its rounds from the environment; 10 by default
+_LARGE_GRAPH = 2000  # nodes
 _LONGEST_LIST = 1 << 12  # elements of an attribute up to which onnxslim is given it: it makes each an object of Python
 _NEWEST_FORMAT = 10  # IR version of ONNX files that onnxruntime is given; later ones do not change what graphs compute
 _SECONDS = 10.0  # limit of one run
@@ -108,7 +112,8 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
                 _LIBRARY_LOGGER.addHandler(logging.NullHandler())  # or it installs one that writes to the terminal
             _compare_names_first()
 
-            slimmed: ModelProto = onnxslim.slim(model, **options)
+            with _few_rounds(model):
+                slimmed: ModelProto = onnxslim.slim(model, **options)
     except Exception:  # onnxslim raises exceptions of many types
         return None
     if [value.name for value in slimmed.graph.output] != [value.name for value in original.graph.output]:
@@ -117,6 +122,19 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
     _put_lists_back(slimmed, lists)
     _keep_ports(original, slimmed)
     return slimmed
+
+
+@contextmanager
+def _few_rounds(model: ModelProto) -> Iterator[None]:
+    """Let onnxslim pass through a large graph twice: in further rounds it finds next to nothing, and takes as long."""
+    if os.environ.get(_ROUNDS) or len(model.graph.node) < _LARGE_GRAPH:
+        yield
+        return
+    os.environ[_ROUNDS] = "2"
+    try:
+        yield
+    finally:
+        del os.environ[_ROUNDS]
 
 
 def _compare_names_first() -> None:
