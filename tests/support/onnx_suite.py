@@ -156,12 +156,10 @@ class _Trial:
     """Compiles and runs cases in this process."""
 
     def __init__(self, rules: bool, extremes: bool) -> None:
-        from kintune.runtime.target import resolve_target
         from kintune_lab.fuzz.compiling import Compiler
 
         self._rules = rules
         self._extremes = extremes
-        self._text = resolve_target("native", 1)
         self._compiler = Compiler()
 
     def try_case(self, case: Case, known: Known, place: Path) -> Verdict:
@@ -234,11 +232,7 @@ class _Trial:
         return Verdict(FAILED, reason)
 
     def _run_as_job(self, path: Path, case: Case, handed_over: tuple[str, ...]) -> list[NDArray[Any]]:
-        from kintune.core.config import JobSpec, Options
-        from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
-        from kintune.models.ref import parse_ref
         from kintune.runtime.opening import open
-        from kintune.tuning.job.tvm_backend import TvmBackend
 
         open_inputs = {
             value.name
@@ -246,21 +240,8 @@ class _Trial:
             if any(not dimension.dim_value for dimension in value.type.tensor_type.shape.dim)
         }
         shapes = [f"{n}={'x'.join(map(str, value.shape))}" for n, value in case.feeds.items() if n in open_inputs]
-        spec = JobSpec(
-            run_id="suite",
-            model=parse_ref(str(path), [shape for shape in shapes if shape[-1] != "="]),
-            device_type=DeviceType(self._text, "", (), 1, ""),
-            protocol=MeasurementProtocol(threads=1),
-            options=Options(),
-            output=str(path.with_suffix(".kt")),
-            handed_over=handed_over,
-        )
-        backend = TvmBackend()
-        backend.prepare(spec)
-        drafted = backend.draft({}, {})
-        if drafted.packaged is None:
-            raise RuntimeError(drafted.failure)
-        with open(drafted.packaged.tuned) as executable:
+        made = self._compiler.compile_as_job(path, [shape for shape in shapes if shape[-1] != "="], handed_over)
+        with open(made) as executable:
             taken = {tensor.name for tensor in executable.inputs}
             return list(executable.run({name: value for name, value in case.feeds.items() if name in taken}).values())
 

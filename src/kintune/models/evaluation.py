@@ -27,6 +27,9 @@ RANDOM = frozenset(
 
 _NUMERIC = "biuf"
 
+_BITS = "tensor(float8"
+"""The beginning of types whose bits onnxruntime returns as integers."""
+
 _IGNORE_NAN = frozenset({"ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"})
 """Operators that ignore most NaN in onnxruntime, and must not; beside padding, the maximum is -inf there, too."""
 
@@ -37,7 +40,7 @@ def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int)
     An input that is None is left out.  An output without a name is an empty array in the list.
 
     Returns None for operators whose results are random, where inputs or outputs are no tensors of numbers, where
-    onnxruntime ignores a NaN, and where it fails.
+    onnxruntime ignores a NaN or returns bits, and where it fails.
     """
     if node.op_type in RANDOM | {"Dropout"} or any(
         value is not None and value.dtype.kind not in _NUMERIC for value in values
@@ -49,6 +52,8 @@ def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int)
     try:
         session = open_session(_model(node, values, opset))
         feeds = {name: value for name, value in zip(node.input, values, strict=True) if value is not None}
+        if any(each.type.startswith(_BITS) for each in session.get_outputs()):
+            return None
         names = [name for name in node.output if name]
         computed = dict(zip(names, session.run(names, feeds), strict=True))
     except Exception:  # onnxruntime has its own exception types

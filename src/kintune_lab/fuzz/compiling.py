@@ -7,14 +7,18 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from kintune.core.candidate import Candidate, Sketch
+from kintune.core.config import JobSpec, Options
+from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.core.stage_requests import Built
 from kintune.errors import BuildError
 from kintune.models.model import ImportedModel
+from kintune.models.ref import parse_ref
 from kintune.runtime.target import NATIVE, instruction_set, missing_features, resolve_target
 from kintune.search.evolve import draw
 from kintune.search.processor import Processor
@@ -110,6 +114,32 @@ class Compiler:
         lowered = self.lower(model)
         return self.build(model, lowered, self.first_programs(lowered) if rules else Chosen())
 
+    def compile_as_job(self, path: Path, shapes: Sequence[str] = (), handed_over: Sequence[str] = ()) -> Path:
+        """The result that a job without measurements writes beside a model; it may leave nodes to onnxruntime.
+
+        `shapes` are spelled as for `parse_ref`, `handed_over` names nodes that are left to onnxruntime ("*": all).
+
+        Raises:
+            KintuneError: the model cannot be compiled so, either.
+        """
+        from kintune.tuning.job.tvm_backend import TvmBackend
+
+        spec = JobSpec(
+            run_id="fuzz",
+            model=parse_ref(str(path), list(shapes)),
+            device_type=DeviceType(self._text, "", (), 1, ""),
+            protocol=MeasurementProtocol(threads=1),
+            options=Options(keep_denormals=True),
+            output=str(path.with_suffix(".kt")),
+            handed_over=tuple(handed_over),
+        )
+        backend = TvmBackend()
+        backend.prepare(spec)
+        drafted = backend.draft({}, {})
+        if drafted.packaged is None:
+            raise BuildError(drafted.failure)
+        return Path(drafted.packaged.tuned)
+
     def first_programs(self, lowered: Lowered) -> Chosen:
         """The first valid program by rule of each subgraph that has one."""
         from kintune.compiler.space.tvm_space import TvmSpace
@@ -162,11 +192,15 @@ Choose: TypeAlias = Callable[[Compiler, "Lowered", Sequence[int]], Chosen]
 
 
 class Way(NamedTuple):
-    """How models are compiled: for which CPU, and which programs their subgraphs get; `name` tells it from others."""
+    """How models are compiled: for which CPU, and which programs their subgraphs get; `name` tells it from others.
+
+    If it `shares` models, those of which some nodes are refused are tried with these in onnxruntime, too.
+    """
 
     name: str
     compiler: Compiler
     choose: Choose
+    shares: bool = False
 
 
 def default_schedules(compiler: Compiler, lowered: Lowered, seed: Sequence[int]) -> Chosen:
@@ -185,4 +219,4 @@ def ways_of(what: str) -> list[Way]:
         return [Way(name, Compiler(INSTRUCTION_SETS[name]), _programs_of_bytes) for name in here]
     if what == CANDIDATES:
         return [Way("", Compiler(), lambda compiler, lowered, seed: compiler.drawn_candidates(lowered, seed))]
-    return [Way("", Compiler(), default_schedules)]
+    return [Way("", Compiler(), default_schedules, shares=what == DEFAULT)]

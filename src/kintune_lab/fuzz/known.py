@@ -254,6 +254,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "QuantizeLinear": _has_nan,
     "DynamicQuantizeLinear": lambda node, operands: _has_special(node, operands) or _is_denormal(operands[0]),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "QAttention"), _hides),
+    "MaxPool": lambda node, operands: len(node.output) > 1 and _has_special(node, operands),
     "GridSample": _has_special,
     "RoiAlign": _has_special,
     "MaxRoiPool": _has_special,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from kintune.models.onnx_nodes import used_tensors
+from kintune.models.onnx_nodes import describe_node, used_tensors
 from kintune_lab.fuzz.comparing import difference
 from kintune_lab.fuzz.evaluation import Evaluator, Refused
 from kintune_lab.fuzz.graph import DrawnGraph, as_case
@@ -79,6 +79,10 @@ class OnnxGraphs:
             with contextlib.suppress(Refused):
                 found |= self._evaluator.reference(node, found) or self._evaluator.run(node, found)
         return not any(name not in found or difference(value, found[name]) for name, value in outputs.items())
+
+    def described(self, part: Part) -> Sequence[str]:
+        """As `Subject.described`."""
+        return [describe_node(node) for node in part.content.nodes]
 
     def listing(self, part: Part) -> str:
         """As `Subject.listing`."""

@@ -69,5 +69,8 @@ class Subject(Protocol):
     def is_second_reference(self, part: Part, values: Values, outputs: Mapping[str, Array]) -> bool:
         """Whether outputs are those of a second reference."""
 
+    def described(self, part: Part) -> Sequence[str]:
+        """The nodes of a part as a job names them."""
+
     def listing(self, part: Part) -> str:
         """The nodes of a part in words."""

@@ -299,6 +299,10 @@ class TorchPrograms:
         """As `Subject.is_second_reference`."""
         return False  # there is one reference
 
+    def described(self, part: Part) -> Sequence[str]:
+        """As `Subject.described`."""
+        return ()  # onnxruntime runs none of them
+
     def listing(self, part: Part) -> str:
         """As `Subject.listing`."""
         return "\n".join(

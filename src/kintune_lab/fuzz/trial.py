@@ -18,12 +18,13 @@ from kintune.models.importer import load
 from kintune.models.model import ImportedModel
 from kintune.models.ref import parse_ref
 from kintune.runtime.inputs import write_arrays
+from kintune.runtime.opening import open as open_result
 from kintune_lab.fuzz.comparing import UNDECIDED, difference
 from kintune_lab.fuzz.compiling import Chosen, Way
 from kintune_lab.fuzz.evaluation import Refused, Value
 from kintune_lab.fuzz.subject import Part, Subject, Values
 from kintune_lab.fuzz.values import Array, is_large
-from kintune_lab.fuzz.verdict import Kind, Verdict
+from kintune_lab.fuzz.verdict import FAULTS, Kind, Verdict
 
 __all__ = ["DRAWN", "REFERRED", "Trial"]
 
@@ -32,6 +33,7 @@ DRAWN, REFERRED = "drawn", "computed by the references"
 
 _SETS = 3  # of inputs
 _APPROXIMATED = re.compile("sigmoid|tanh|erf|gelu|lstm|gru|rnn", re.IGNORECASE)
+_SHARED = 12  # each so many models, a node runs in onnxruntime
 _FLOOR = 1e-7  # onnxruntime's polynomials of these are as far from small values
 _SAMPLES = (4, 20)  # draws of noise: a few, and more where these do not explain a difference
 
@@ -71,6 +73,11 @@ class Trial:
             alone = [at for at in wanted if self._try([at], only_import=True).kind is not Kind.REFUSED]
             if 0 < len(alone) < len(wanted):
                 verdict = self._try(alone)
+        if verdict.kind not in FAULTS and (len(alone) < len(wanted) or number % _SHARED == 1):
+            shared = [self._try_shared(way, tuple(wanted)) for way in self._ways if way.shares]
+            ran = ("onnxruntime",) if any(each.kind is Kind.RIGHT for each in shared) else ()
+            verdict = msgspec.structs.replace(verdict, programs=(*verdict.programs, *ran))
+            verdict = next((each for each in shared if each.kind in FAULTS), verdict)
         return msgspec.structs.replace(
             verdict,
             refused=tuple(operators[at] for at in wanted if at not in alone),
@@ -142,11 +149,32 @@ class Trial:
                 return Verdict(Kind.WRONG, f"{name} and {first}: {said}", kept, operators)
         return msgspec.structs.replace(verdict, programs=tuple(programs), unbuilt=tuple(refused))
 
+    def _try_shared(self, way: Way, kept: tuple[int, ...]) -> Verdict:
+        """Try nodes of which some run in onnxruntime: those that are refused, and one more."""
+        operators = tuple(sorted({self._subject.operators[at] for at in kept}))
+        with tempfile.TemporaryDirectory(prefix="kintune-fuzz-") as folder:
+            try:
+                part = self._subject.part(kept)
+                handed_over = self._subject.described(part)[self._number % len(kept) :][:1]
+                path = self._subject.write(part, Path(folder))
+                executable: Any = open_result(way.compiler.compile_as_job(path, handed_over=handed_over))
+                with executable:
+                    found = self._run(executable, part)
+            except (KintuneError, Refused) as error:
+                return Verdict(Kind.REFUSED, str(error), kept)
+            except Exception as error:
+                said = f"partly in onnxruntime: {type(error).__name__}: {cause_line(error)}"
+                return Verdict(Kind.INTERNAL, said, kept, operators)
+        verdict = self._compare(part, found, kept, operators)
+        return msgspec.structs.replace(verdict, reason=f"partly in onnxruntime: {verdict.reason}")
+
     def _outputs(
         self, way: Way, model: ImportedModel, lowered: Any, chosen: Chosen, part: Part
     ) -> list[Mapping[str, Array]]:
         """What the compiled model computes of each set."""
-        executable = way.compiler.build(model, lowered, chosen, keep_denormals=True)
+        return self._run(way.compiler.build(model, lowered, chosen, keep_denormals=True), part)
+
+    def _run(self, executable: Any, part: Part) -> list[Mapping[str, Array]]:
         names = _names_of([tensor.name for tensor in executable.inputs], part.inputs)
         return [executable.run({own: np.asarray(values[name]) for own, name in names.items()}) for values in self._sets]
 

@@ -40,7 +40,8 @@ def test_onnxruntime_runs_each_graph_as_a_whole_and_agrees_with_its_nodes_one_by
             case = as_case(drawn)
         except Refused:
             continue
-        onnx.checker.check_model(case.model)
+        if "SimplifiedLayerNormalization" not in {node.op_type for node in case.nodes}:  # onnxruntime's own
+            onnx.checker.check_model(case.model)
         found = open_session(case.model).run(list(case.outputs), {name: drawn.values[name] for name in case.inputs})
         for name, value in zip(case.outputs, found, strict=True):
             assert np.shape(value) == np.shape(drawn.values[name]), (number, name)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import GraphProto
+from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from kintune_lab.fuzz.drawing import Drawer, NoSuchValue, Rule
-from kintune_lab.fuzz.values import FLOATS, Array
+from kintune_lab.fuzz.values import FLOATS, Array, Role
 
 __all__ = ["RULES"]
 
@@ -107,4 +107,32 @@ def _draw_scan(d: Drawer, operator: str) -> None:
     d.node(operator, [state, read], attributes, 2)
 
 
-RULES: dict[str, Rule] = {"If": _draw_if, "Loop": _draw_loop, "Scan": _draw_scan}
+def _narrow(d: Drawer, operator: str) -> None:
+    """Append an If whose branch goes through a type of few bits and back: Python has no arrays of these to compare."""
+    x = d.tensor(("float32",), rank=(1, 2, 3, 4), where=lambda v: v.size > 0)
+    kinds = [(TensorProto.BFLOAT16, 13), (TensorProto.FLOAT8E4M3FN, 19), (TensorProto.FLOAT8E5M2, 19)]
+    kinds += [(TensorProto.INT4, 21), (TensorProto.UINT4, 21)]
+    fitting = [kind for kind, first in kinds if d.opset >= first]
+    if not fitting:
+        raise NoSuchValue
+    kind, names = d.choice(fitting), [d.fresh("narrow") for _ in range(3)]
+    moved = helper.make_node("Transpose", names[:1], names[1:2], perm=[*range(d.array(x).ndim)][::-1])
+    if kind in (TensorProto.INT4, TensorProto.UINT4) or (kind != TensorProto.BFLOAT16 and d.chance(0.5)):
+        scale = d.leaf("float32", (), Role(0.1, 0.5), constant=1)
+        first = helper.make_node("QuantizeLinear", [x, scale], names[:1], output_dtype=kind)
+        last = helper.make_node("DequantizeLinear", [names[1], scale], names[2:])
+    else:
+        first = helper.make_node("Cast", [x], names[:1], to=kind)
+        last = helper.make_node("Cast", names[1:2], names[2:], to=TensorProto.FLOAT)
+    branches = {}
+    for name, nodes in (("then_branch", [first, moved, last]), ("else_branch", [_reversed(x, d, names[2])])):
+        info = helper.make_tensor_value_info(names[2], TensorProto.FLOAT, d.array(x).shape[::-1])
+        branches[name] = helper.make_graph(nodes, name, [], [info])
+    d.node("If", [d.leaf("bool", (), constant=0.7)], branches)
+
+
+def _reversed(x: str, d: Drawer, name: str) -> NodeProto:
+    return helper.make_node("Transpose", [x], [name], perm=[*range(d.array(x).ndim)][::-1])
+
+
+RULES: dict[str, Rule] = {"few bits": _narrow, "If": _draw_if, "Loop": _draw_loop, "Scan": _draw_scan}

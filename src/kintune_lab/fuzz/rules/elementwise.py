@@ -38,6 +38,12 @@ def _layer_norm(d: Drawer, operator: str) -> None:
     d.node(operator, inputs, {"axis": axis}, outputs)
 
 
+def _mean_variance(d: Drawer, operator: str) -> None:
+    x = d.tensor(("float32",), rank=(1, 2, 3, 4))
+    rank = d.array(x).ndim
+    d.node(operator, [x], {} if rank == 4 and d.chance(0.5) else {"axes": d.axes(rank)})
+
+
 def _prelu(d: Drawer, operator: str) -> None:
     x = d.tensor(FLOATS, rank=(1, 2, 3, 4))
     shape = d.array(x).shape
@@ -115,6 +121,7 @@ RULES: dict[str, Rule] = {
     "BatchNormalization": _batch_norm,
     **dict.fromkeys(("InstanceNormalization", "GroupNormalization"), _instance_norm),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _layer_norm),
+    "MeanVarianceNormalization": _mean_variance,
     "PRelu": _prelu,
     "Clip": _clip,
     "Where": _where,

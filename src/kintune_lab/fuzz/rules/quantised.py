@@ -165,7 +165,7 @@ def _dynamic_product(d: Drawer, operator: str) -> None:
     if not is_dynamic:
         inputs.append(_zero_of(d, d.dtype(a)) if d.chance(0.6) else "")
     inputs.append(_zero_of(d, d.dtype(b), each) if d.chance(0.6) else "")
-    inputs.append(d.tensor(("float32",), shape=(columns,)) if d.chance(0.4) else "")
+    inputs.append(d.tensor(("float32",), shape=(columns,)) if d.array(b).ndim > 1 and d.chance(0.4) else "")
     fused(d, operator, inputs, {})
 
 

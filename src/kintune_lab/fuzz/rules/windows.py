@@ -87,7 +87,7 @@ def _pool(d: Drawer, operator: str) -> None:
 
 
 def _max_unpool(d: Drawer, operator: str) -> None:
-    x = d.tensor(("float32",), rank=4)
+    x = d.tensor(("float32",), rank=4, where=lambda v: min(v.shape) > 0 and min(v.shape[2:]) > 1)
     kernel = (2, 2)
     pooled = d.node("MaxPool", [x], {"kernel_shape": kernel, "strides": kernel}, 2)
     d.node(operator, pooled, {"kernel_shape": kernel, "strides": kernel})
