@@ -114,6 +114,21 @@ def test_everything_that_models_are_trained_on_travels(tmp_path_factory: pytest.
         assert second.read_bytes() == first.read_bytes()
 
 
+def test_a_run_that_a_file_names_is_not_one_of_these_records(store: Store, other: Store, tmp_path: Path) -> None:
+    contents = [
+        portable._Measurement(msgspec.structs.replace(each.measurement, run_id="run", id=7))
+        if isinstance(each, portable._Measurement)
+        else each
+        for each in portable._contents(store, store.measurements.find())
+    ]
+    path = tmp_path / "records.jsonl.gz"
+    with gzip.open(path, "wb") as file:
+        portable._write(file, contents)  # type: ignore[arg-type]
+    assert import_records(other, path).added == 3
+    assert told(other) == told(store)
+    assert {each.run_id for each in other.measurements.find()} == {None}
+
+
 def test_the_time_of_an_export_is_not_in_it(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [tmp_path / "one.gz", tmp_path / "other.gz"]
     for path, now in zip(paths, (1e6, 2e9), strict=True):

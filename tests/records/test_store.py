@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 
@@ -37,6 +38,15 @@ def test_the_default_is_in_the_users_data_directory_or_as_the_environment_says(m
     assert Store.default_location() == "/data/kintune/records.sqlite"
     monkeypatch.setenv("KINTUNE_RECORDS", "elsewhere.sqlite")
     assert Store.default_location() == "elsewhere.sqlite"
+
+
+def test_the_mark_beside_a_file_may_be_read_by_all_and_written_by_its_owner(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Store.open(tmp_path / "records.sqlite").close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "records.sqlite-mark").stat().st_mode & 0o777 == 0o644
 
 
 def test_a_url_names_the_same_file_as_its_path(tmp_path: Path) -> None:

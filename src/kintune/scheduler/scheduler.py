@@ -236,6 +236,7 @@ class Scheduler:
     def _release(self, job: ScheduledJob, state: StageState, *, done: bool) -> Placement:
         placement = self._table.release(job, state)
         self._policy.stage_ended(state.stage, job, self._table.now - state.since, done=done)
+        self._table.rank_anew(job)
         return placement
 
     def _keep_what_it_had(self, job: ScheduledJob, stage: Stage, placement: Placement) -> None:
