@@ -54,6 +54,20 @@ def test_small_letters_are_of_all_alphabets() -> None:
         assert connection.scalar(text("SELECT lower(NULL)")) is None
 
 
+def test_each_transaction_that_writes_counts_as_one(tmp_path: Path) -> None:
+    def count(store: Store) -> int:
+        with store.snapshot() as connection:
+            return int(connection.scalar(text("SELECT user_version FROM pragma_user_version")) or 0)
+
+    with Store.open(tmp_path / "records.sqlite") as store:
+        before = count(store)
+        for number in range(1, 4):
+            store.blobs.put(bytes([number]))
+            assert count(store) == before + number
+    mark = (tmp_path / "records.sqlite-mark").read_bytes()
+    assert int(mark[:20]) == before + 3
+
+
 def test_an_empty_file_is_a_new_one(tmp_path: Path) -> None:
     path = tmp_path / "records.sqlite"
     path.touch()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Candidate, Location, Sketch, digest_of
+from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
 from kintune.core.outcome import Outcome, Status
 from kintune.errors import DamagedRecord, RecordsError, StorageError
 from kintune.records import ImportSummary, Measurement, RunState, Store, export_records, import_records, portable
@@ -112,6 +112,21 @@ def test_everything_that_models_are_trained_on_travels(tmp_path_factory: pytest.
         assert there.measurements.width("1") == here.measurements.width("1")
         export_records(there, second)
         assert second.read_bytes() == first.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("axis", "right", "wrong"),
+    [
+        (Tile(64, 2), [(8, 8), (64, 1)], [(-8, -8), (8, 4), (64,), (4, 4, 4), (0, 64), (64, 0)]),
+        (Choice((0, 16), (0.5, 0.5)), [(0,), (1,)], [(-1,), (2,), (), (0, 0)]),
+        (Location(3), [(-2,), (-1,), (0,), (9,)], [(-3,), (), (0, 0)]),
+    ],
+)
+def test_a_decision_answers_its_axis_or_not(
+    axis: Axis, right: list[tuple[int, ...]], wrong: list[tuple[int, ...]]
+) -> None:
+    assert all(portable._answers(axis, decision) for decision in right)
+    assert not any(portable._answers(axis, decision) for decision in wrong)
 
 
 def test_a_run_that_a_file_names_is_not_one_of_these_records(store: Store, other: Store, tmp_path: Path) -> None:

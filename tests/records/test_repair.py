@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from kintune.core.outcome import Status
 from kintune.errors import RecordsError
-from kintune.records import Damage, RunState, Store
+from kintune.records import Damage, RunState, Store, repair
 from kintune.records.schema import blobs, device_types, events, machine_facts, measurements, meta, runs
 from kintune.testing.records import DEVICE, add_workload, event, measurement
 
@@ -57,6 +57,25 @@ def test_a_run_with_a_damaged_event_is_abandoned(store: Store) -> None:
     assert store.runs.find_unfinished("first") is None
     assert len(store.events.history("second")) == 3
     assert len(store.measurements.find(run_id="first")) == 2
+
+
+def test_a_damaged_run_is_not_mended_for_one_of_its_events(store: Store) -> None:
+    damage(store, events, (events.c.run_id == "first") & (events.c.seq == 1), at=7.0)
+    damage(store, runs, runs.c.run_id == "first", spec=b"changed")
+    with store.transaction() as connection:
+        repair._abandon(connection, "first")
+        repair._abandon(connection, "no such run")
+    assert [(each.table, each.id) for each in store.check()] == [("runs", "first")]
+    assert store.remove_damage() == []
+    assert [run.run_id for run in store.runs.list()] == ["second"]
+
+
+def test_a_run_that_is_over_stays_so_without_its_events(store: Store) -> None:
+    store.runs.update("first", state=RunState.FINISHED)
+    damage(store, events, (events.c.run_id == "first") & (events.c.seq == 1), at=7.0)
+    assert store.remove_damage() == []
+    assert store.runs.get("first").state is RunState.FINISHED
+    assert store.counts().events == 3
 
 
 def test_measurements_outlive_a_damaged_run(store: Store) -> None:
