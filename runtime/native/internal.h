@@ -251,6 +251,10 @@ typedef struct {
 kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *path, kt_library *library);
 void kt_library_unload(kt_library *library);
 
+/* Around what the dynamic loader does for us: no fork happens meanwhile. */
+void kt_loader_lock(void);
+void kt_loader_unlock(void);
+
 /* Exported for the Python package: the descriptor of a new file in memory, which can be sealed; or -errno. */
 KT_API int kt_memory_file(void);
 

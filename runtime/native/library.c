@@ -31,18 +31,13 @@ static void raise_parts(const char *kind, const char **parts, int32_t count) {
 
 static void raise_text(const char *kind, const char *text) { raise_parts(kind, &text, 1); }
 
-/* Initialises a handle that kernels keep for their calls of the runtime, unless that was done before. */
+/* Initialises a handle that kernels keep for their calls of the runtime, unless that was done before; threads that do so
+ * at once get the same.  Without a lock, which the child of a fork might find locked for ever. */
 static int init_once(void **handle, int (*init)(void **result)) {
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   if (__atomic_load_n(handle, __ATOMIC_ACQUIRE) != NULL) return 0;
-  int status = 0;
-  pthread_mutex_lock(&lock);
-  if (__atomic_load_n(handle, __ATOMIC_ACQUIRE) == NULL) {
-    void *made = NULL;
-    status = init(&made);
-    if (status == 0) __atomic_store_n(handle, made, __ATOMIC_RELEASE);
-  }
-  pthread_mutex_unlock(&lock);
+  void *made = NULL;
+  int status = init(&made);
+  if (status == 0) __atomic_store_n(handle, made, __ATOMIC_RELEASE);
   return status;
 }
 
@@ -85,6 +80,22 @@ static void set_slots(void *handle) {
     if (slot != NULL) memcpy(slot, &slots[i].function, sizeof slots[i].function);
   }
 }
+
+/* Held while the dynamic loader works for us, and while the process forks: a child in which another thread was at it has
+ * a loader that fails. */
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t guarded = PTHREAD_ONCE_INIT;
+
+static void guard_forks(void);
+
+void kt_loader_lock(void) {
+  pthread_once(&guarded, guard_forks);
+  pthread_mutex_lock(&loading);
+}
+
+void kt_loader_unlock(void) { pthread_mutex_unlock(&loading); }
+
+static void guard_forks(void) { pthread_atfork(kt_loader_lock, kt_loader_unlock, kt_loader_unlock); }
 
 /* A descriptor of the same file under whose path the dynamic loader knows no library; -1 where there is none.
  *
@@ -197,6 +208,19 @@ static kt_status find_kernel(void *handle, const char *name, const char *path, v
   return *found != NULL ? KT_OK : kt_fail(KT_ERROR_FORMAT, "%s: has no kernel %.200s", path, name);
 }
 
+static kt_status load_kernels(int descriptor, const kt_plan *plan, const char *path, kt_library *library) {
+  library->handle = load(descriptor, library);
+  if (library->handle == NULL) return not_loaded(path, errno);
+  set_slots(library->handle);
+  kt_status status = KT_OK;
+  for (uint32_t i = 0; i < plan->header.kernel_count && status == KT_OK; i++) {
+    void *found = NULL;
+    status = find_kernel(library->handle, plan->text + plan->kernels[i], path, &found);
+    memcpy(&library->kernels[i], &found, sizeof found);
+  }
+  return status;
+}
+
 kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *path, kt_library *library) {
   const kt_plan_header *header = &plan->header;
   if (content.nbytes != header->library_bytes) return damaged(path);
@@ -212,29 +236,18 @@ kt_status kt_library_load(kt_bytes content, const kt_plan *plan, const char *pat
     close(descriptor);
     return kt_fail(KT_ERROR_MEMORY, "no memory for %u kernels", header->kernel_count);
   }
-  library->handle = load(descriptor, library);
-  if (library->handle == NULL) {
-    int error = errno;
-    free(library->kernels);
-    library->kernels = NULL;
-    return not_loaded(path, error);
-  }
-  set_slots(library->handle);
-  for (uint32_t i = 0; i < header->kernel_count; i++) {
-    void *found = NULL;
-    kt_status status = find_kernel(library->handle, plan->text + plan->kernels[i], path, &found);
-    if (status != KT_OK) {
-      kt_library_unload(library);
-      return status;
-    }
-    memcpy(&library->kernels[i], &found, sizeof found);
-  }
-  return KT_OK;
+  kt_loader_lock();
+  kt_status status = load_kernels(descriptor, plan, path, library);
+  kt_loader_unlock();
+  if (status != KT_OK) kt_library_unload(library);
+  return status;
 }
 
 void kt_library_unload(kt_library *library) {
   if (library->handle != NULL) {
+    kt_loader_lock();
     dlclose(library->handle);
+    kt_loader_unlock();
     if (is_open(library)) close(library->descriptor);
   }
   free(library->kernels);

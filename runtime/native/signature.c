@@ -32,7 +32,7 @@ static struct {
 
 static char lacking[256]; /* why it cannot be used; "" if it can */
 
-static void load(void) {
+static void find_functions(void) {
   static const struct {
     const char *name;
     void *function;
@@ -56,6 +56,12 @@ static void load(void) {
     if (found == NULL) strcpy(lacking, "this libcrypto is older than 1.1.1");
     memcpy(needed[i].function, &found, sizeof found);
   }
+}
+
+static void load(void) {
+  kt_loader_lock();
+  find_functions();
+  kt_loader_unlock();
 }
 
 /* The digest of the content, in which the record counts as zeros. */

@@ -14,17 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
 import kintune
 import kintune_runtime
-from kintune.core.execution_plan import KernelCall
 from kintune_runtime import InputError
 from tests.kintune_runtime.test_stress import INCLUDE, NATIVE
+from tests.kintune_runtime.test_threads import write_gathering
 from tests.support.toy_hybrid import X, expected, one_region, write_toy_hybrid
-from tests.support.toy_model import adding, planned, write_model
+from tests.support.toy_model import adding, write_model
 
 REPLACED = Path(__file__).with_name("replaced.c")
 COUNT = 100_000
@@ -46,27 +45,11 @@ def build(folder: Path, *flags: str) -> Path:
     return program
 
 
-def write_gathering(path: Path) -> Path:
-    """Two calls, each of which turns the order of elements around, by indices that are weights."""
-    shape = (COUNT,)
-    plan = msgspec.structs.replace(
-        adding(COUNT),
-        tensors=(
-            planned("input", 0, shape),
-            planned("weights", 0, shape, "int64"),
-            planned("arena", 0, shape),
-            planned("output", 0, shape),
-        ),
-        operations=(KernelCall("gather", (0, 1, 2)), KernelCall("gather", (2, 1, 3))),
-    )
-    return write_model(path, [plan], [np.arange(COUNT, dtype=np.int64)[::-1].copy()])
-
-
 def in_c(program: Path, *more: str) -> subprocess.CompletedProcess[str]:
     folder = program.parent / "changed"
     folder.mkdir(exist_ok=True)
     command = [str(program), str(write_large(program.parent / "large.kt")), str(folder)]
-    command += [str(write_gathering(program.parent / "gathering.kt")), *more]
+    command += [str(write_gathering(program.parent / "gathering.kt", COUNT)), *more]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
