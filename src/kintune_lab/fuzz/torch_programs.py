@@ -45,7 +45,7 @@ _LEFT_OUT = (
     "normal_",
 )
 _LEFT_OUT_EXACTLY = ("normal", "resize_", "resize_as_", "equal", "allclose", "nn.functional.fractional_max_pool2d")
-_SPREADING = ("conv_transpose", "fft", "stft")  # one infinity becomes NaN in other places than in eager mode
+_SPREADING = ("conv_transpose", "fft", "stft", "grid_sampl")  # what is not finite spreads otherwise than in eager mode
 _DTYPES = (torch.float32,) * 6 + (torch.float64, torch.float16, torch.int64, torch.int32, torch.bool)
 _KEPT = (
     torch.float32,
