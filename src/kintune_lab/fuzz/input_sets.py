@@ -22,6 +22,9 @@ _STEPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Cast", "CastLike", "Hardm
 _SEVERAL_STEPS = frozenset({"Attention", "MultiHeadAttention", "QAttention", "LSTM", "GRU", "RNN"})
 """Operators that round inside, also where their operands are integers."""
 
+_CUT = frozenset({"Resize", "Upsample"})
+"""Operators that interpolate integers, and cut what they have computed: 156.99999 becomes 156."""
+
 _IN_FLOAT32 = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization"})
 """Operators that are computed in float32 where their operands are float64."""
 
@@ -71,6 +74,8 @@ def noisy_values(case: Case, evaluator: Evaluator, values: Values, seed: int) ->
                 own |= {name: with_noise(rng, found[name], whole=False) for name in node.input if name}
             computed, _ = expected_of(evaluator, node, own)
             exact = node.op_type in _STEPS or all(_is_whole(found[name]) for name in node.input if name)
+            if node.op_type in _CUT:
+                computed = {name: _one_more_or_less(rng, np.asarray(value)) for name, value in computed.items()}
             size = _NOISE["float32"] if node.op_type in _IN_FLOAT32 else 0.0
             found |= {name: with_noise(rng, value, whole=exact, least=size) for name, value in computed.items()}
     except Refused:
@@ -88,6 +93,15 @@ def with_noise(rng: np.random.Generator, value: Value, *, whole: bool = True, le
     if isinstance(value, list):
         return [_noise_in(rng, each, whole, least) for each in value]
     return _noise_in(rng, np.asarray(value), whole, least)
+
+
+def _one_more_or_less(rng: np.random.Generator, array: Array) -> Array:
+    """Integers with one added or subtracted, within their type; others as they are."""
+    if array.dtype.kind not in "iu":
+        return array
+    limits = np.iinfo(array.dtype)
+    moved: Array = np.clip(array.astype(np.int64) + rng.choice((-1, 1), array.shape), limits.min, limits.max)
+    return moved.astype(array.dtype)
 
 
 def _noise_in(rng: np.random.Generator, array: Array, whole: bool, least: float) -> Array:
