@@ -28,7 +28,7 @@ from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
 from kintune.compiler.programs.streamed_sum import StreamedSum
 from kintune.compiler.programs.tiled_product import TiledProduct
-from kintune.compiler.programs.winograd import BlockedWinograd, NarrowWinograd, Winograd
+from kintune.compiler.programs.winograd import BlockedWinograd, NarrowWinograd
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 
@@ -49,7 +49,6 @@ PROGRAMS: tuple[Program, ...] = (
     ByteProducts(),
     PaddedProduct(),
     BlockedWinograd(),
-    Winograd(),
     DirectConvolution(),
     Panels(),
 )

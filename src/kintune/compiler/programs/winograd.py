@@ -1,39 +1,37 @@
 """Winograd's convolution, F(2 x 2, 3 x 3) and F(4 x 4, 3 x 3): less arithmetic than the direct one.
 
 Weights are transformed when the network is built, data and products when it runs.  What follows the convolution is
-computed where the last transform has its values, if it is elementwise.  There are three programs.  In `Winograd` the
-transforms are written as they run, and MetaSchedule's rules make sketches of the products.  `BlockedWinograd` writes
-all loops, so that a block of tiles stays in the cache from its data to its results.  `NarrowWinograd` does so too, with
-products in bf16.
+computed where the last transform has its values, if it is elementwise.  There are two programs.  Both write all loops,
+so that a block of tiles stays in the cache from its data to its results.  `BlockedWinograd` multiplies in fp32,
+`NarrowWinograd` in bf16.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Sequence
 
 import tvm
 from tvm.target import codegen
 
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.convolution import Convolution, find_convolution
 from kintune.compiler.programs.epilogue import Epilogue, joined
 from kintune.compiler.programs.kept_parameters import is_plain, keep
 from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED, VECTOR
 from kintune.compiler.programs.stages import Stages, with_stages
+from kintune.compiler.programs.weighted_sum import WeightedSum, find_weighted_sum
 from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
 from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles, promising
 from kintune.compiler.programs.winograd_narrow import make_narrow_blocks
-from kintune.compiler.programs.winograd_stages import make_stages
 from kintune.compiler.programs.winograd_tiles import Geometry
+from kintune.compiler.programs.winograd_transforms import KERNEL
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.hardware.cpu import extensions
 from kintune.runtime.target import extensions_of
 from kintune.search.processor import Processor
 
-__all__ = ["BlockedWinograd", "NarrowWinograd", "Winograd"]
+__all__ = ["BlockedWinograd", "NarrowWinograd", "find_convolution"]
 
 _SIZES = (4, 2)
 _LANES = (16, 8, 4)
@@ -54,8 +52,15 @@ _PARTS = (1, 2, 4, 8)
 _FIRST = 32  # candidates of the rule
 
 
-class _Saving:
-    """The part of all programs that tells how much arithmetic they save."""
+class _Blocked:
+    """What the programs have in common.
+
+    The decisions are the rows and vectors in registers, the blocks of tiles and the parts of the filters
+    (`winograd_blocked`).
+    """
+
+    name = ""
+    size = 4  # bytes of a value that is multiplied
 
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
         """Return how many FLOPs fewer one run takes than the direct convolution.
@@ -69,53 +74,7 @@ class _Saving:
         g = _of_variant(found, variant)
         data, results = OPERATIONS[g.m]
         transforms = data * g.channels + results * g.filters
-        return _direct_flops(found) - g.tiles * (2.0 * g.places * g.channels * g.filters + transforms)
-
-
-class Winograd(_Saving):
-    """The program whose products are scheduled by rules.
-
-    A variant is the size of a tile and the channels computed at once, such as "4x16".
-    """
-
-    name = "winograd"
-    version = 1
-    patterns: tuple[str, ...] = ()
-
-    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """Return the variants, the most promising first; none where `BlockedWinograd` has variants."""
-        variants = _variants(module, target)
-        is_whole = all(_is_whole(module, variant) for variant in variants)
-        return () if not is_whole or (variants and _is_alone(module)) else variants
-
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
-        """Return None: rules make the sketches."""
-        return None
-
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """Return the workload with the stages of a variant in the place of its convolution.
-
-        Raises:
-            BuildError: the workload has no such convolution, or there is no such variant of it.
-        """
-        if not _is_whole(module, variant):
-            raise BuildError(f"the channels are no whole vectors of Winograd's convolution {variant}")
-        return _written(module, variant, make_stages)
-
-    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """Return nothing: the rule for sketches of blocks fills them in."""
-        return ()
-
-
-class _Blocked(_Saving):
-    """What programs that are written as a whole have in common.
-
-    The decisions are the rows and vectors in registers, the blocks of tiles and the parts of the filters
-    (`winograd_blocked`).
-    """
-
-    name = ""
-    size = 4  # bytes of a value that is multiplied
+        return found.flops - g.tiles * (2.0 * g.places * g.channels * g.filters + transforms)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """Return the choices of rows, vectors, blocks and parts.
@@ -133,7 +92,7 @@ class _Blocked(_Saving):
         """
         blocking = Blocking(*self._choices(_found(module, variant)).picked(decisions))
 
-        def stages(convolution: Convolution, g: Geometry, epilogue: Epilogue | None) -> Stages:
+        def stages(convolution: WeightedSum, g: Geometry, epilogue: Epilogue | None) -> Stages:
             if g.filters % (blocking.vectors * g.lanes * blocking.parts):
                 raise BuildError(
                     f"{blocking.parts} parts of {blocking.vectors} vectors do not divide {g.filters} filters"
@@ -151,12 +110,15 @@ class _Blocked(_Saving):
     def _choices(self, g: Geometry) -> ChoiceLists:
         return ChoiceLists(self.name, _values(g))
 
-    def _made(self, found: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+    def _made(self, found: WeightedSum, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
         return make_blocks(found, g, blocking, epilogue)
 
 
 class BlockedWinograd(_Blocked):
-    """The program that is written as a whole; its variants are those of `Winograd`."""
+    """The program that multiplies in fp32.
+
+    A variant is the size of a tile and the channels that are computed at once, such as "4x16".
+    """
 
     name = "winograd_blocked"
     version = 3
@@ -239,14 +201,18 @@ class NarrowWinograd(_Blocked):
         written = super().write(module, variant, decisions)
         return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
-    def _made(self, found: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+    def _made(self, found: WeightedSum, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
         return make_narrow_blocks(found, g, blocking, epilogue)
 
 
-def _is_whole(module: tvm.IRModule, variant: str) -> bool:
-    """Whether channels and filters are whole vectors."""
-    found, g = find_convolution(module), _found(module, variant)
-    return found is None or math.gcd(found.channels, found.shape[3]) % g.lanes == 0
+def find_convolution(module: tvm.IRModule) -> WeightedSum | None:
+    """The sum of a workload (function `main`), where it has exactly one: a convolution of 3 x 3 with stride 1."""
+    found = find_weighted_sum(module)
+    if found is None:
+        return None
+    reaches = (found.rows, found.columns)
+    is_plain = all((each.kernel, each.stride, each.dilation) == (KERNEL, 1, 1) for each in reaches)
+    return found if is_plain else None
 
 
 def _is_alone(module: tvm.IRModule) -> bool:
@@ -292,22 +258,19 @@ def _least_cycles(g: Geometry, machine: Processor) -> float:
     return estimated_cycles(g, promising(g, machine, _values(g))[0], machine)
 
 
-def _geometry(convolution: Convolution, size: int, lanes: int) -> Geometry:
-    images, height, width, filters = convolution.shape
-    high, wide, vectors = -(-height // size), -(-width // size), -(-filters // lanes)
-    return Geometry(size, lanes, images, high, wide, convolution.channels, vectors * lanes, convolution.index_type)
+def _geometry(convolution: WeightedSum, size: int, lanes: int) -> Geometry:
+    high, wide = -(-convolution.rows.results // size), -(-convolution.columns.results // size)
+    vectors = -(-convolution.filters // lanes)
+    return Geometry(
+        size, lanes, convolution.images, high, wide, convolution.channels, vectors * lanes, convolution.index_type
+    )
 
 
-def _share(g: Geometry, convolution: Convolution, slower: float = _SLOWER) -> float:
+def _share(g: Geometry, convolution: WeightedSum, slower: float = _SLOWER) -> float:
     """The arithmetic over that of the direct convolution; an operation of a transform counts `slower` times."""
     data, results = OPERATIONS[g.m]
     transforms = slower * (data * g.channels + results * g.filters)
-    return g.tiles * (2 * g.places * g.channels * g.filters + transforms) / _direct_flops(convolution)
-
-
-def _direct_flops(convolution: Convolution) -> float:
-    images, height, width, filters = convolution.shape
-    return 18.0 * images * height * width * filters * convolution.channels
+    return g.tiles * (2 * g.places * g.channels * g.filters + transforms) / convolution.flops
 
 
 def _found(module: tvm.IRModule, variant: str) -> Geometry:
@@ -322,7 +285,7 @@ def _found(module: tvm.IRModule, variant: str) -> Geometry:
     return _of_variant(found, variant)
 
 
-def _of_variant(found: Convolution, variant: str) -> Geometry:
+def _of_variant(found: WeightedSum, variant: str) -> Geometry:
     size, _, lanes = variant.partition("x")
     if not (size.isdecimal() and lanes.isdecimal() and int(size) in _SIZES and int(lanes) in _LANES):
         raise BuildError(f"Winograd's convolution has no variant {variant}")
@@ -330,14 +293,14 @@ def _of_variant(found: Convolution, variant: str) -> Geometry:
 
 
 def _written(
-    module: tvm.IRModule, variant: str, make: Callable[[Convolution, Geometry, Epilogue | None], Stages]
+    module: tvm.IRModule, variant: str, make: Callable[[WeightedSum, Geometry, Epilogue | None], Stages]
 ) -> tvm.IRModule:
     """The workload with the stages in the place of the convolution, its padding, and what follows if possible."""
     module, found, epilogue = _matched(module)
     return with_stages(module, found, make(found, _of_variant(found, variant), epilogue), epilogue)
 
 
-def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, Convolution, Epilogue | None]:
+def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, WeightedSum, Epilogue | None]:
     """The workload with what follows in one block, its convolution, and that block if it can be computed with it.
 
     Raises:

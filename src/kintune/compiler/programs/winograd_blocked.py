@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
-from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loop_blocks import block_in_loops, whole
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.stages import Stages
+from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_of_data, looped_tile_of_results
 from kintune.compiler.programs.winograd_tiles import Geometry, Place, transformed_weight
 from kintune.compiler.space.packing import PACKS
@@ -44,7 +44,7 @@ class Blocking(NamedTuple):
     parts: int
 
 
-def make_blocks(convolution: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+def make_blocks(convolution: WeightedSum, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the convolution's result, or the epilogue of it.
 
     `parts` times `vectors` vectors must divide the filters.  The number of tiles of a block is a multiple of `rows`;
@@ -56,9 +56,9 @@ def make_blocks(convolution: Convolution, g: Geometry, blocking: Blocking, epilo
 class Blocks:
     """Writes the blocks; subclasses override what depends on the type of the products."""
 
-    def __init__(self, convolution: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> None:
+    def __init__(self, convolution: WeightedSum, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> None:
         self.convolution, self.g, self.blocking, self.epilogue = convolution, g, blocking, epilogue
-        self.filters = convolution.shape[3]
+        self.filters = convolution.filters
         self.panel = blocking.vectors * g.lanes
         self.panels = g.filters // self.panel
         self.own = self.panels // blocking.parts  # panels of a task
@@ -104,23 +104,17 @@ class Blocks:
             [("t", g.places), ("o", self.panels), ("c", g.channels), ("f", self.panel)],
             packed,
             g,
-            reads=lambda t, o, c, f: self._read(o, f, (c, 1)),
+            reads=lambda *_: [whole(self.convolution.weights)],
             writes=lambda t, o, c, f: [(self.weights, [(t, 1), (o, 1), (c, 1), (f, 1)])],
             annotations={PACKS: True},
         )
 
     def _weight(self, t: Any, c: Any, number: Any) -> Any:
         """The transformed weight of a place, a channel and the filter of this number; zero beyond the filters."""
-        value = transformed_weight(self.convolution.weights, self.g, t, c, number)
+        value = transformed_weight(self.convolution, self.g, t, c, number)
         if self.filters == self.g.filters:
             return value
         return tirx.if_then_else(number < self.g.at(self.filters), value, tirx.const(_ZERO, "float32"))
-
-    def _read(self, o: Any, f: Any, channels: tuple[Any, int]) -> Any:
-        """The region of the weights that is read for some channels and the column `f` of a panel."""
-        is_whole = self.filters == self.g.filters
-        filters = (o * self.g.at(self.panel) + f, 1) if is_whole else (0, self.filters)
-        return [(self.convolution.weights, [(0, 3), (0, 3), channels, filters])]
 
     def _task(self, block: Any, part: Any) -> Any:
         """Transform the data of a block of tiles, multiply it with a part of the filters, transform the products."""

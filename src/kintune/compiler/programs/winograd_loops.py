@@ -12,8 +12,8 @@ from typing import Any
 
 from tvm import tirx
 
-from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.programs.winograd_tiles import Axis, Geometry, Lines, Place, place_of_tile
 from kintune.compiler.programs.winograd_transforms import input_transform, output_transform
 
@@ -26,17 +26,17 @@ def half_of_tile(g: Geometry) -> Any:
 
 
 def looped_tile_of_data(
-    convolution: Convolution, g: Geometry, p: Any, first: Any, lanes: int, half: Any, target: Any, at: Place
+    convolution: WeightedSum, g: Geometry, p: Any, first: Any, lanes: int, half: Any, target: Any, at: Place
 ) -> Any:
     """B^T d B of the tile `p` and as many channels as lanes from the `first` on; `half` is a `half_of_tile`."""
-    data = convolution.data
+    data, left = convolution.data, convolution.columns.before
     _, height, width, _ = (int(extent) for extent in data.shape)
     lines = Lines()
     n, y, x = place_of_tile(p, lines, g)
-    down = [Axis(y, i - convolution.top, g.high, height, g) for i in range(g.side)]
+    down = [Axis(y, i - convolution.rows.before, g.high, height, g) for i in range(g.side)]
 
     def column(j: Any, inner: Lines, lane: Any) -> None:
-        across = Axis.at_any(x, j, (-convolution.left, g.side - 1 - convolution.left), g.wide, width, g)
+        across = Axis.at_any(x, j, (-left, g.side - 1 - left), g.wide, width, g)
         channel = first + lane
         read = [inner.let(across.read(data, n, each, channel)) for each in down]
         for i, value in enumerate(input_transform(g.m, read, inner.let)):
@@ -51,7 +51,7 @@ def looped_tile_of_data(
 
 
 def looped_tile_of_results(
-    convolution: Convolution,
+    convolution: WeightedSum,
     g: Geometry,
     p: Any,
     first: Any,
@@ -62,7 +62,7 @@ def looped_tile_of_results(
     epilogue: Epilogue | None,
 ) -> Any:
     """A^T p A of the tile `p` and as many filters as lanes from the `first` on, and the epilogue of each."""
-    _, height, width, _ = convolution.shape
+    height, width = convolution.rows.results, convolution.columns.results
     lines = Lines()
     n, y, x = place_of_tile(p, lines, g)
 

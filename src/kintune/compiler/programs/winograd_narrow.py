@@ -15,13 +15,13 @@ from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy
 from kintune.compiler.kernels.copies import CHUNK, copying_text
 from kintune.compiler.kernels.instructions import LINE_BYTES
 from kintune.compiler.kernels.microkernel import text_of, together
-from kintune.compiler.programs.convolution import Convolution
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.indexing import buffer_of
-from kintune.compiler.programs.loop_blocks import block_in_loops
+from kintune.compiler.programs.loop_blocks import block_in_loops, whole
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.panel_form import DOT, Inner
 from kintune.compiler.programs.stages import Stages
+from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.programs.winograd_blocked import Blocking, Blocks, serial
 from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.space.packing import PACKS
@@ -32,7 +32,7 @@ _PAIR = 2
 _SIZE = 2  # bytes of a value
 
 
-def make_narrow_blocks(convolution: Convolution, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+def make_narrow_blocks(convolution: WeightedSum, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
     """As `winograd_blocked.make_blocks`, with products of bf16; a vector must have 16 lanes."""
     return _NarrowBlocks(convolution, g, blocking, epilogue).stages()
 
@@ -65,17 +65,13 @@ class _NarrowBlocks(Blocks):
                 value = tirx.if_then_else(channel < g.at(g.channels), value, tirx.const(0.0, "bfloat16"))
             return tirx.BufferStore(self.weights, value, [t, o, h, f, e])
 
-        def read(t: Any, o: Any, h: Any, f: Any, e: Any) -> Any:
-            is_whole = self._depth == g.channels
-            return self._read(o, f, (h * g.at(_PAIR) + e, 1) if is_whole else (0, g.channels))
-
         extents = [g.places, self.panels, self._depth // _PAIR, self.panel, _PAIR]
         return block_in_loops(
             "winograd_weights",
             list(zip("tohfe", extents, strict=True)),
             packed,
             g,
-            reads=read,
+            reads=lambda *_: [whole(self.convolution.weights)],
             writes=lambda *at: [(self.weights, [(each, 1) for each in at])],
             annotations={PACKS: True},
         )

@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
-from kintune.compiler.programs.convolution import Convolution
-from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.indexing import buffer_of, index_of
-from kintune.compiler.programs.winograd_transforms import KERNEL, WEIGHTS, input_transform, output_transform
+from kintune.compiler.programs.weighted_sum import WeightedSum
+from kintune.compiler.programs.winograd_transforms import KERNEL, WEIGHTS
 
 __all__ = [
     "Axis",
@@ -18,8 +17,6 @@ __all__ = [
     "Lines",
     "Place",
     "place_of_tile",
-    "tile_of_data",
-    "tile_of_results",
     "transformed_weight",
 ]
 
@@ -69,14 +66,14 @@ class Geometry(NamedTuple):
         return buffer_of(name, shape, self.index_type)
 
 
-def transformed_weight(source: Any, g: Geometry, t: Any, c: Any, f: Any) -> Any:
+def transformed_weight(convolution: WeightedSum, g: Geometry, t: Any, c: Any, f: Any) -> Any:
     """Element `t` of G g G^T, as one expression: a block that is run when the network is built may not need another."""
     row, column = tirx.floordiv(t, g.at(g.side)), tirx.floormod(t, g.at(g.side))
     total: Any = None
     for i in range(KERNEL):
         inner: Any = None
         for j in range(KERNEL):
-            term = source[g.at(i), g.at(j), c, f] * _chosen(column, [line[j] for line in WEIGHTS[g.m]], g)
+            term = convolution.weight(g.at(i), g.at(j), c, f) * _chosen(column, [line[j] for line in WEIGHTS[g.m]], g)
             inner = term if inner is None else inner + term
         term = inner * _chosen(row, [line[i] for line in WEIGHTS[g.m]], g)
         total = term if total is None else total + term
@@ -89,52 +86,6 @@ def _chosen(index: Any, values: Sequence[Any], g: Geometry) -> Any:
     for at in range(len(values) - 2, -1, -1):
         result = tirx.Select(index == g.at(at), tirx.const(float(values[at]), _TYPE), result)
     return result
-
-
-def tile_of_data(convolution: Convolution, g: Geometry, p: Any, c: Any, target: Any, place: Place) -> Any:
-    """B^T d B of the tile p and the channels from c * `lanes` on; what lies outside of the data is zero."""
-    data = convolution.data
-    _, height, width, _ = (int(extent) for extent in data.shape)
-    lines, lane = Lines(), tirx.Var("lane", g.index_type)
-    n, y, x = place_of_tile(p, lines, g)
-    channel = c * g.at(g.lanes) + lane
-    down = [Axis(y, i - convolution.top, g.high, height, g) for i in range(g.side)]
-    across = [Axis(x, j - convolution.left, g.wide, width, g) for j in range(g.side)]
-    half: list[list[Any]] = []
-    for to_right in across:
-        column = [lines.let(to_right.read(data, n, to_below, channel)) for to_below in down]
-        half.append([lines.let(value) for value in input_transform(g.m, column, lines.let)])
-    for i in range(g.side):
-        values = input_transform(g.m, [column[i] for column in half], lines.let)
-        for j, value in enumerate(values):
-            lines.add(tirx.BufferStore(target, value, place(i * g.side + j, channel)))
-    return lines.vectorised(lane, g)
-
-
-def tile_of_results(
-    convolution: Convolution, g: Geometry, p: Any, f: Any, products: Any, place: Place, epilogue: Epilogue | None
-) -> Any:
-    """A^T p A of the tile p and the filters from f * `lanes` on, and the epilogue of each of its values."""
-    _, height, width, _ = convolution.shape
-    lines, lane = Lines(), tirx.Var("lane", g.index_type)
-    n, y, x = place_of_tile(p, lines, g)
-    filters = f * g.at(g.lanes) + lane
-    half = []
-    for j in range(g.side):
-        column = [lines.let(products[tuple(place(i * g.side + j, lane))]) for i in range(g.side)]
-        half.append([lines.let(value) for value in output_transform(g.m, column, lines.let)])
-    for i in range(g.m):
-        values = output_transform(g.m, [column[i] for column in half], lines.let)
-        down = Axis(y, i, g.high, height, g)
-        for j, value in enumerate(values):
-            across = Axis(x, j, g.wide, width, g)
-            at, element = [n, down.index, across.index, filters], lines.let(value)
-            if epilogue is None:
-                store = tirx.BufferStore(convolution.result, element, at)
-            else:
-                store = epilogue.store(element, at)
-            lines.add(store, [*down.inside, *across.inside])
-    return lines.vectorised(lane, g)
 
 
 def place_of_tile(p: Any, lines: Lines, g: Geometry) -> tuple[Any, Any, Any]:
