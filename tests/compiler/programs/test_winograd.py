@@ -60,7 +60,7 @@ def test_computes_the_convolution_and_what_follows(after: tuple[str, ...], size:
     agree(case, here, itertools.product(programs(), VARIANTS))
 
 
-@pytest.mark.parametrize("after", (*AFTER, MEAN))
+@pytest.mark.parametrize("after", [*AFTER, MEAN])
 def test_it_is_offered_where_all_that_follows_is_computed_with_it(after: tuple[str, ...], here: Any) -> None:
     """A mean cannot be computed tile by tile."""
     (blocked,) = programs()
