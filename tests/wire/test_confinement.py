@@ -88,6 +88,21 @@ def test_a_confined_process_gets_no_secrets(on: set[str]) -> None:
     assert got["TMPDIR"] == got["HOME"] == "/tmp"
 
 
+@pytest.mark.parametrize("place", ["/usr/bin/env", "env", "elsewhere/cc", "elsewhere/link", "missing"])
+def test_a_compiler_that_is_not_seen_inside_is_not_named(
+    on: set[str], tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "cc").write_text("#!/bin/sh\n")
+    (tmp_path / "elsewhere" / "cc").chmod(0o755)
+    (tmp_path / "elsewhere" / "link").symlink_to("/usr/bin/env")
+    named = str(tmp_path / place) if place.startswith("elsewhere") else place
+    start = start_of(Confinement(), COMMAND, {"CC": named, "LANG": "C"})
+    assert start.environment.get("CC") == (named if place.endswith("env") else None)
+    assert start.environment["LANG"] == "C"
+
+
 def test_as_root_each_process_is_a_user_of_its_own(on: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     users = {order_of(start_of(Confinement(), COMMAND, {})).user for _ in range(20)}
     assert len(users) == 20

@@ -180,6 +180,8 @@ def start_of(confinement: Confinement | None, argv: Sequence[str], environment: 
     )
     inside = [python, "-m", "kintune.wire.confined", *rest]
     variables = {name: value for name, value in environment.items() if _is_handed_on(name)}
+    if (compiler := shutil.which(variables.get("CC", ""))) is None or not _lies_in(system, compiler):
+        variables.pop("CC", None)  # it is not seen inside; the system's own is
     variables = {"USER": "kintune", **variables}
     variables["PATH"] = os.pathsep.join([variables.get("PATH", ""), *_PATH])  # of which some may not be visible inside
     variables |= {
@@ -357,7 +359,7 @@ def _bubblewrap(confinement: Confinement, system: Iterable[str], processes: Iter
 
 def _programs() -> tuple[str, ...]:
     """The programs that a confined process may start: this interpreter, and the tools that link its results."""
-    names = ("cc", "gcc", "g++", "c++", "clang", "ld", "ld.bfd", "ld.gold", "ld.lld", "as", "collect2", "ldconfig")
+    names = (os.environ.get("CC", ""), "cc", "gcc", "g++", "c++", "clang", "ld", "ld.bfd", "ld.gold", "ld.lld", "as", "collect2", "ldconfig")
     tools = filter(None, (shutil.which(name) for name in names))
     machine = os.uname().machine
     crossed = filter(None, (shutil.which(f"{machine}-linux-gnu-{name}") for name in ("gcc", "ld", "as", "ld.bfd")))
@@ -367,6 +369,11 @@ def _programs() -> tuple[str, ...]:
     packages = [] if zig is None else list(zig.submodule_search_locations or [])
     found = (sys.executable, *tools, *crossed, *folders, *loaders, *packages)
     return tuple(dict.fromkeys(os.path.realpath(path) for path in found if os.path.exists(path)))
+
+
+def _lies_in(folders: Iterable[str], path: str) -> bool:
+    """Whether a program lies in one of the folders, and so does what it is a link to."""
+    return all(any(Path(each).is_relative_to(folder) for folder in folders) for each in (path, os.path.realpath(path)))
 
 
 def _free_mb(folders: Iterable[str]) -> int:
