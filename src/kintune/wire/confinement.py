@@ -359,7 +359,8 @@ def _bubblewrap(confinement: Confinement, system: Iterable[str], processes: Iter
 
 def _programs() -> tuple[str, ...]:
     """The programs that a confined process may start: this interpreter, and the tools that link its results."""
-    names = (os.environ.get("CC", ""), "cc", "gcc", "g++", "c++", "clang", "ld", "ld.bfd", "ld.gold", "ld.lld", "as", "collect2", "ldconfig")
+    own = os.environ.get("CC", "")
+    names = (own, "cc", "gcc", "g++", "c++", "clang", "ld", "ld.bfd", "ld.gold", "ld.lld", "as", "collect2", "ldconfig")
     tools = filter(None, (shutil.which(name) for name in names))
     machine = os.uname().machine
     crossed = filter(None, (shutil.which(f"{machine}-linux-gnu-{name}") for name in ("gcc", "ld", "as", "ld.bfd")))
