@@ -55,6 +55,18 @@ ENVIRONMENT_BYTES = 1 << 30
 SUPPORTED = ((3, 10), (3, 14))
 
 
+_KEYS = """
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+key = Ed25519PrivateKey.generate()
+with open("key.pem", "wb") as file:
+    file.write(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+with open("public.pem", "wb") as file:
+    file.write(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+"""
+
+
 class ReleaseCheck:
     """The steps, in order; each takes from `folder` what an earlier one has left there."""
 
@@ -92,6 +104,7 @@ class ReleaseCheck:
             Step("install in an empty environment", 90, self.install),
             Step("open records of schema 1", 10, self.upgrade_records),
             Step("tune a small network, with these records", 60, self.tune),
+            Step("sign the wheels and the result, verify them", 10, self.sign),
             Step("serve: hand in a job over HTTP, run the result", 30, self.serve),
             Step("serve from a database of revision 0002, do the job in it", 40, self.upgrade_service),
             *(
@@ -183,8 +196,8 @@ class ReleaseCheck:
         return ", ".join(sorted(path.name for path in wheels.iterdir()))
 
     def install(self) -> str:
-        """Installs the wheels with the extra `service`."""
-        return self._install(Path(sys.executable), self.home, "[service]")
+        """Installs the wheels with the extras `service` and `sign`."""
+        return self._install(Path(sys.executable), self.home, "[service,sign]")
 
     def upgrade_records(self) -> str:
         """Opens the records of the version before: what they hold is listed, and they are sound."""
@@ -206,6 +219,28 @@ class ReleaseCheck:
         if len(runs) != 2:
             raise Failed(f"the records hold {counted(len(runs), 'run')}; there should be the old one and the new one")
         return self.kintune("evaluate", "small.kt", "--repeats", "3").splitlines()[0]
+
+    def sign(self) -> str:
+        """Signs copies of the wheels, and the result, with a new key; one that is altered afterwards is refused."""
+        signed = self.folder / "signed"
+        signed.mkdir()
+        for path in (*self.dist.rglob("*.whl"), self.folder / "small.kt"):
+            shutil.copy(path, signed)
+        python = self.home / "bin" / "python"
+        self.runner.run(python, "-c", _KEYS, folder=self.folder, environment=self.environment)
+        files = sorted(map(str, signed.iterdir()))
+        self.kintune("sign", *files, "--key", "key.pem")
+        self.kintune("verify", *files, "--key", "public.pem")
+        for name in files:
+            content = bytearray(Path(name).read_bytes())
+            content[-1] ^= 1
+            Path(name).write_bytes(content)
+            try:
+                self.kintune("verify", name, "--key", "public.pem")
+            except Failed:
+                continue
+            raise Failed(f"{name} was altered, and its signature is said to be right")
+        return f"{counted(len(files), 'file')} signed and verified; none once it was altered"
 
     def serve(self) -> str:
         """Submits a job over HTTP, and runs the executable that it makes."""
