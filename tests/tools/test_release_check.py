@@ -33,9 +33,9 @@ def test_the_steps_that_fail_are_told_in_the_last_line(tmp_path: Path) -> None:
     (tmp_path / "kintune-0.1.0-py3-none-any.whl").write_bytes(b"")
     done = subprocess.run([*COMMAND, "--dist", tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stdout.startswith("[1/7] look at the version and the changes (about ")
+    assert done.stdout.startswith("[1/8] look at the version and the changes (about ")
     last = done.stdout.splitlines()[-1]
-    assert last.startswith("failed at 2 of 7, look at the files of the release: ")
+    assert last.startswith("failed at 2 of 8, look at the files of the release: ")
     assert "a wheel and a source of each package are expected" in last
 
 
