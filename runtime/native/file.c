@@ -22,6 +22,7 @@
 #define LOCAL_SIZE 30
 #define ZIP64_FIELD 1
 #define UNKNOWN 0xffffffffu
+#define MOST_BYTES (16u << 20) /* of the directory, which is looked through for each member */
 
 #ifndef F_GET_SEALS /* the C library has these names from 2.27 on */
 #define F_GET_SEALS 1034
@@ -138,7 +139,7 @@ static bool find_directory(kt_bytes whole, directory *found) {
     size = u64(end64 + 40);
     offset = u64(end64 + 48);
   }
-  if (offset > limit || size > limit - offset) return false;
+  if (offset > limit || size > limit - offset || size > MOST_BYTES) return false;
   *found = (directory){whole.data + offset, size};
   return true;
 }

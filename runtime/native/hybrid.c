@@ -7,11 +7,13 @@
 
 bool kt_hybrid_is(const kt_file *file) { return kt_file_has(file, "graph.onnx"); }
 
+enum { MOST_REGIONS = 4096 };
+
 uint32_t kt_hybrid_count(const kt_file *file) {
   uint32_t count = 0;
   for (char name[32];; count++) {
     snprintf(name, sizeof name, "region%u.kt", count);
-    if (!kt_file_has(file, name)) return count;
+    if (!kt_file_has(file, name) || count == MOST_REGIONS) return count;
   }
 }
 

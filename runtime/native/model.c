@@ -8,13 +8,14 @@
 #include <time.h>
 
 #define SETTLED_NS 100000000
+#define MOST_PLANS 512 /* sixteen combinations of shapes for each variant */
 #define MOST_NARROW 65536 /* bytes; larger weights of narrow integers are factors of products */
 
 static uint32_t count_plans(const kt_file *file) {
   uint32_t count = 0;
   for (char name[32];; count++) {
     snprintf(name, sizeof name, "plan%u.bin", count);
-    if (!kt_file_has(file, name)) return count;
+    if (!kt_file_has(file, name) || count > MOST_PLANS) return count;
   }
 }
 
@@ -119,6 +120,7 @@ static kt_status open_plans(kt_model *model, int32_t wanted) {
     kt_status status = kt_file_member(&model->file, model->path, "plan0.bin", &none);
     return status != KT_OK ? status : kt_fail(KT_ERROR_FORMAT, "%s: damaged", model->path);
   }
+  if (count > MOST_PLANS) return kt_fail(KT_ERROR_FORMAT, "%s: damaged: it has more than %d plans", model->path, MOST_PLANS);
   kt_plan *plans = calloc(count, sizeof *plans);
   if (plans == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for %u plans", count);
   kt_status status = kt_variants_read(&model->file, model->path, plans, count);

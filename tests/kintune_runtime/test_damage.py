@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,20 @@ def test_plans_that_do_not_belong_together_are_refused(
     write_package(path, [Variant(manifest(ADDING), (plan,)) for plan in made], WEIGHTS)
     with pytest.raises(InputError, match=said):
         kintune_runtime.open(path)
+
+
+@pytest.mark.parametrize(("count", "said"), [(1000, "more than 512 plans"), (400_000, "not a Kintune executable")])
+def test_more_plans_than_any_result_has_are_not_read(tmp_path: Path, count: int, said: str) -> None:
+    """Each is looked for among all members: 200,000 took minutes."""
+    local, directory = bytearray(), bytearray()
+    for name in (f"plan{number}.bin".encode() for number in range(count)):
+        sizes = (33, 0, 0, 0, len(name), 0)
+        directory += struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 0, 0, *sizes, 0, 0, 0, 0, len(local)) + name
+        local += struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 0, 0, *sizes) + name
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, len(directory), len(local), 0)
+    (tmp_path / "many.kt").write_bytes(local + directory + end)
+    with pytest.raises(InputError, match=said):
+        kintune_runtime.open(tmp_path / "many.kt")
 
 
 def test_outputs_larger_than_any_memory_are_refused(tmp_path: Path) -> None:
