@@ -171,6 +171,7 @@ def check_weighted_sum(module: Any, kind: str) -> bool:
                 if 0 <= row < rows.size and 0 <= column < columns.size:
                     expected[:, x, y, g, f] += image[:, row, column, g, c] * by
     np.testing.assert_array_equal(expected, results)
+    assert min(rows.stride, rows.dilation, columns.stride, columns.dilation) >= 1
     places = rows.kernel * columns.kernel * (1 if kind == DEPTHWISE else channels)
     assert found.flops == 2.0 * results.size * places
     assert found.is_direct == (
@@ -245,6 +246,28 @@ def test_a_sum_of_each_channel_is_what_its_reading_says(case: Sum) -> None:
 def test_a_sum_of_groups_is_what_its_reading_says(case: Sum) -> None:
     known = check_weighted_sum(module_of(case), "grouped")
     assert known or case.defect or case.axes != (0, 1, 2, 3)
+
+
+_TERMS = ("x", "y", "x * 2 + y", "x * 3 - y + 2", "x // 2", "x % 2", "x * y", "(x * 4 + y * 2) // 2", "x + x // 4", "7")
+
+
+@pytest.mark.parametrize("term", _TERMS)
+def test_what_is_linear_is_the_sum_of_its_multiples(term: str) -> None:
+    import tvm
+
+    from kintune.compiler.programs.weighted_sum import linear
+
+    x, y = tvm.tirx.Var("x", "int32"), tvm.tirx.Var("y", "int32")
+    index = eval(term, {}, {"x": x, "y": y})
+    found = linear(tvm.tirx.const(index, "int32") if isinstance(index, int) else index, [x, y])
+    values = {(a, b): eval(term, {}, {"x": a, "y": b}) for a in range(6) for b in range(6)}
+    if found is None:
+        by_x, by_y = values[1, 0] - values[0, 0], values[0, 1] - values[0, 0]
+        assert any(value != values[0, 0] + a * by_x + b * by_y for (a, b), value in values.items()) or "//" in term
+    else:
+        by = dict(found.factors)
+        assert all(value == found.constant + a * by[x] + b * by[y] for (a, b), value in values.items())
+    assert (found is None) == (term in ("x // 2", "x % 2", "x * y", "x + x // 4"))
 
 
 Index = dict[str, int]
