@@ -144,6 +144,13 @@ def test_a_run_that_a_file_names_is_not_one_of_these_records(store: Store, other
     assert {each.run_id for each in other.measurements.find()} == {None}
 
 
+def test_an_export_to_nowhere_says_why(store: Store, tmp_path: Path) -> None:
+    target = tmp_path / "no folder" / "records.gz"
+    with pytest.raises(StorageError) as raised:
+        export_records(store, target)
+    assert str(raised.value) == f"{target}: cannot be written (No such file or directory)"
+
+
 def test_the_time_of_an_export_is_not_in_it(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [tmp_path / "one.gz", tmp_path / "other.gz"]
     for path, now in zip(paths, (1e6, 2e9), strict=True):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
+from kintune.core.version import __version__
 from kintune.errors import RecordsError, StorageError
 from kintune.records import Store
 from kintune.records.integrity import sealed
@@ -121,7 +123,14 @@ def test_a_newer_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
         connection.execute(update(meta).where(meta.c.key == "schema_version").values(**row))
     said = opening(path)
     assert f"its schema is {SCHEMA_VERSION + 1}, this one reads {SCHEMA_VERSION}" in said
-    assert "update Kintune" in said
+    assert f"written by Kintune {__version__} " in said
+    assert f"update Kintune to version {__version__}, or" in said
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("DELETE FROM meta WHERE key = 'written_by'")
+        connection.commit()
+    said = opening(path)
+    assert "written by another version of Kintune (" in said
+    assert "update Kintune, or" in said
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -228,8 +228,10 @@ MOSTLY = settings(max_examples=60, deadline=None, suppress_health_check=list(Hea
 @MOSTLY
 @given(sums())
 def test_a_sum_is_what_its_reading_says(case: Sum) -> None:
+    """A matrix with zeros around it is not recognised: its rows would have to be numbered anew."""
     known = check_weighted_sum(module_of(case), "dense")
-    assert known or case.defect or case.axes != (0, 1, 2, 3)
+    is_padded_matrix = case.kernel == (1, 1) and any(case.pads or ())
+    assert known or case.defect or case.axes != (0, 1, 2, 3) or is_padded_matrix
 
 
 @MOSTLY
@@ -288,16 +290,18 @@ def loose_sums(draw: Any) -> Loose:
     """A sum of one of the kinds in which one index or two are not as they should be."""
     kind = draw(st.sampled_from(["dense", "depthwise", "grouped"]))
     names = [*"NHW", *("G" if kind == "grouped" else ""), "F", "i", "j", *("c" if kind != "depthwise" else "")]
-    extents = {name: draw(st.integers(1, 3)) for name in names}
+    extents = {name: draw(st.sampled_from([1, 2, 3, 3] if name in "ij" else [1, 2, 3])) for name in names}
     row = {"H": draw(st.integers(1, 2)), "i": draw(st.integers(1, 2))}
     channel = {"F": 1} if kind == "depthwise" else {"c": 1}
     data: list[Index] = [{"N": 1}, row, {"W": 1, "j": 1}, *([{"G": 1}] if kind == "grouped" else []), channel]
     weights: list[Index] = [{name: 1} for name in ("i", "j", *("c" if kind != "depthwise" else ""), "F")]
     weights += [{"G": 1}] if kind == "grouped" else []
-    for _ in range(draw(st.integers(0, 2))):
+    for _ in range(draw(st.sampled_from([0, 1, 1, 1, 2]))):
         of = draw(st.sampled_from([data, data, weights]))
         at, name = draw(st.integers(0, len(of) - 1)), draw(st.sampled_from([*names, "1"]))
-        change = draw(st.sampled_from(["another", "besides", "more", "without", "nothing", "axis", "no axis", "order"]))
+        change = draw(
+            st.sampled_from(["without", "without", "another", "besides", "more", "nothing", "axis", "no axis", "order"])
+        )
         index = dict(of[at])
         if change == "another":
             index = {name: 1}
@@ -305,8 +309,8 @@ def loose_sums(draw: Any) -> Loose:
             index[name] = index.get(name, 0) + draw(st.sampled_from([-1, 1, 2]))
         elif change == "more":
             index = {each: 2 * by for each, by in index.items()}
-        elif change == "without":
-            index.pop(sorted(index)[-1])
+        elif change == "without" and index:
+            index.pop(draw(st.sampled_from(sorted(index))))
         elif change == "nothing":
             index = {}
         if change == "axis":
@@ -317,7 +321,11 @@ def loose_sums(draw: Any) -> Loose:
             of.insert(0, of.pop(at))
         else:
             of[at] = index
-    more = draw(st.integers(-1, len(data) - 1)), draw(st.sampled_from([-1, -1, *range(len(weights))]))
+    longer = draw(st.sampled_from([0, 1, 2, 2, 2, 2]))  # one of the data's axes, one of the weights', or none
+    more = (
+        draw(st.integers(0, len(data) - 1)) if longer == 0 else -1,
+        draw(st.integers(0, len(weights) - 1)) if longer == 1 else -1,
+    )
     return Loose(extents, data, weights, more)
 
 

@@ -225,7 +225,7 @@ def _grouped_sum_of(nest: Nest, data: Any, load: Any) -> WeightedSum | None:
     """The same of a sum over channels with an axis of groups."""
     kept, reduced = nest.variables(reducing=False), nest.variables(reducing=True)
     shape = constant_shape(data.source)
-    if shape is None or len(shape) != _IMAGE + 2 or len(kept) != _IMAGE + 2:
+    if shape is None or len(shape) < 2:
         return None
     group, channel = data.indices[-2:]
     if not group.same_as(kept[-2]) or shape[-2] != _extent(nest, group):
