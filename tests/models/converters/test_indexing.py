@@ -97,6 +97,7 @@ def every_operator() -> list[list[Any]]:
         ),
         indexed("ScatterND", data, places, rows),
         *(indexed("ScatterND", data, places, rows, reduction=how) for how in ("add", "mul", "min", "max")),
+        *(indexed("ScatterND", data > 0, places, rows > 0, reduction=how) for how in ("add", "mul")),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -72,23 +73,35 @@ def _gather_nd(node: Node) -> relax.Expr:
     return relax.op.gather_nd(node.required(0), _tuples(node, first), first)
 
 
-def _reduction(node: Node) -> str:
-    given = str(node.attributes.get("reduction", "none"))
-    return "update" if given == "none" else given
+_OF_TRUTH_VALUES = {"add": "max", "max": "max", "mul": "min", "min": "min"}
+"""Reductions of truth values -> those of 0 and 1."""
 
 
-def _scatter_elements(node: Node) -> relax.Expr:
+def _scattered(scatter: Callable[[Node, relax.Expr, relax.Expr, str], relax.Expr]) -> Convert:
+    """A converter of an operator that writes by index; truth values are reduced as bytes."""
+
+    def convert(node: Node) -> relax.Expr:
+        data, updates = node.required(0), node.required(2)
+        reduction = str(node.attributes.get("reduction", "none"))
+        if 0 in shape_of(node.required(1)):
+            return data
+        if reduction == "none":
+            return scatter(node, data, updates, "update")
+        if dtype_of(data) != "bool":
+            return scatter(node, data, updates, reduction)
+        found = scatter(node, node.cast(data, "uint8"), node.cast(updates, "uint8"), _OF_TRUTH_VALUES[reduction])
+        return relax.op.astype(node.emit(found), "bool")
+
+    return convert
+
+
+def _scatter_elements(node: Node, data: relax.Expr, updates: relax.Expr, reduction: str) -> relax.Expr:
     axis = _axis(node)
-    if 0 in shape_of(node.required(1)):
-        return node.required(0)
-    index = _along(node, axis)
-    return scatter_elements(node.emit, node.required(0), index, node.required(2), axis, _reduction(node))
+    return scatter_elements(node.emit, data, _along(node, axis), updates, axis, reduction)
 
 
-def _scatter_nd(node: Node) -> relax.Expr:
-    if 0 in shape_of(node.required(1)):
-        return node.required(0)
-    return relax.op.scatter_nd(node.required(0), _tuples(node, 0), node.required(2), _reduction(node))
+def _scatter_nd(node: Node, data: relax.Expr, updates: relax.Expr, reduction: str) -> relax.Expr:
+    return relax.op.scatter_nd(data, _tuples(node, 0), updates, reduction)
 
 
 def _tensor_scatter(node: Node) -> relax.Expr:
@@ -150,9 +163,8 @@ CONVERTERS: dict[str, Convert] = {
     "GatherND": _gather_nd,
     "OneHot": _one_hot,
     "ReverseSequence": _reverse_sequence,
-    "Scatter": _scatter_elements,
-    "ScatterElements": _scatter_elements,
-    "ScatterND": _scatter_nd,
+    **dict.fromkeys(("Scatter", "ScatterElements"), _scattered(_scatter_elements)),
+    "ScatterND": _scattered(_scatter_nd),
     "TensorScatter": _tensor_scatter,
 }
 """Operator -> what converts it."""
