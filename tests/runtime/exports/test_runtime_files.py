@@ -102,6 +102,9 @@ def test_what_is_no_wheel_of_this_runtime_is_refused(model: Path, tmp_path: Path
     at = whole.index(b"\x7fELF") + 100
     wheel.write_bytes(whole[:at] + bytes(100) + whole[at + 100 :])
     refused("no wheel, or a damaged one: Bad CRC-32")
+    with zipfile.ZipFile(write_wheel(wheel), "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("kintune_runtime/zeros", bytes(65 << 20))
+    refused("it unpacks to more than 64 MB")
 
 
 def test_a_file_that_is_no_library_is_for_no_machine(

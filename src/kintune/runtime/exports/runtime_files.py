@@ -14,6 +14,7 @@ from kintune.files import check_readable
 
 __all__ = ["runtime_files"]
 
+_MOST_BYTES = 64 << 20  # those of a wheel take less than one
 _PACKAGE = "kintune_runtime"
 _ELF_HEADER = struct.Struct("<4s14xH")  # the magic number, and the machine
 _MACHINES = {40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
@@ -62,7 +63,12 @@ def _unpacked(wheel: Path) -> dict[str, bytes]:
             if f"{_PACKAGE}-{kintune_runtime.__version__}.dist-info/METADATA" not in names:
                 raise InputError(f"{wheel}: no wheel of kintune-runtime {kintune_runtime.__version__}")
             start = f"{_PACKAGE}/"
-            return {name[len(start) :]: archive.read(name) for name in names if name.startswith(start)}
+            wanted = [name for name in names if name.startswith(start) and ".." not in name.split("/")]
+            if sum(archive.getinfo(name).file_size for name in wanted) > _MOST_BYTES:
+                raise InputError(
+                    f"{wheel}: no wheel of kintune-runtime: it unpacks to more than {_MOST_BYTES >> 20} MB"
+                )
+            return {name[len(start) :]: archive.read(name) for name in wanted}
     except OSError as error:
         raise InputError(f"{wheel}: cannot be read: {error.strerror or error}") from error
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError, zlib.error) as error:
