@@ -89,6 +89,16 @@ def test_a_queue_gives_overdue_stages_first_and_then_by_rank(
         assert not any(queues.must_wait(each) for other, each in stages.items() if other not in ranks)
 
 
+def test_the_very_first_stage_is_gone_once_it_is_discarded() -> None:
+    queues = ReadyQueues()
+    queue = queues.queue_for(CORE, None)
+    first, second = Waiting("a"), Waiting("b")
+    queues.put(first, queue, 0)
+    queues.put(second, queue, 1)
+    assert queues.discard(first) is None
+    assert queues.first(queue) == ((1, 1), second)
+
+
 def test_moving_stages_for_ever_keeps_the_queue_small() -> None:
     queues = ReadyQueues()
     queue = queues.queue_for(CORE, None)

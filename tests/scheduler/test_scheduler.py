@@ -269,6 +269,20 @@ def test_stages_of_a_process_stay_on_its_host() -> None:
     assert start.placement.host == home
 
 
+def test_a_process_runs_one_stage_at_a_time_of_whatever_kind(eager: Audited) -> None:
+    one, other, third = (
+        Stage(id, "j", kind, Demand(cores=1), affinity="p") for id, kind in (("a", "x"), ("b", "y"), ("c", "y"))
+    )
+    assert [type(each) for each in eager(StageReady(1, one))] == [Start]
+    assert eager(StageReady(2, other)) == eager(StageReady(3, third)) == []
+    (started,) = eager(StageDone(4, "j", "a", 0))
+    assert isinstance(started, Start)
+    assert started.stage == "b"
+    (started,) = eager(StageDone(5, "j", "b", 0))
+    assert isinstance(started, Start)
+    assert started.stage == "c"
+
+
 def test_stages_of_a_process_with_a_fixed_home_run_there_and_nowhere_else() -> None:
     audited = Audited(Eager())
     hosts = (HOST, Host("there", 4, 1000))
