@@ -47,7 +47,7 @@ EXPLAINED = ROOT / "tests" / "mutants.toml"
 PROFILE = "mutants"
 """The profile of property tests: the same examples in each run, and none made smaller."""
 
-_MOST_S = 30.0  # of a processor, for the tests that a mutant is tried by
+_MOST_S = 60.0  # of a processor, for the tests that a mutant is tried by
 _LINE_S, _SAVE_S = 60.0, 5.0  # between two lines of progress, and between two times that results are written
 _FUTURE = "from __future__ import annotations\n"
 
