@@ -90,6 +90,14 @@ class TestLoading:
             ids, _ = networks.hybrid.combination.inputs
             assert (ids.values, ids.below) == ("ids", 100)
 
+    @pytest.mark.parametrize("axis", [-1, 0, 1])
+    def test_an_index_of_what_is_computed_may_count_axes_from_behind(self, axis: int, cpu: Any, tmp_path: Path) -> None:
+        from kintune.tuning.job.partitioning import load_partitioned
+
+        text = f"m (float[1, 3] x, int32[1] ids) => (float[A, B] y) {{ y = Gather<axis = {axis}>(x, ids) }}"
+        networks = load_partitioned(written(tmp_path, text), cpu, handed_over=("*",))
+        assert networks.hybrid is not None
+
     def test_all_of_it_may_be_left(self, cpu: Any, tmp_path: Path) -> None:
         from kintune.tuning.job.partitioning import load_partitioned
 

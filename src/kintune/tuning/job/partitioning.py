@@ -211,7 +211,7 @@ def _looked_up(marked: ModelProto, tensor: Tensor) -> Tensor:
         if node.op_type in _LOOKUPS and list(node.input[1:2]) == [tensor.name]:
             shape = weights.get(node.input[0], ())
             axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-            if len(shape) > axis and shape[axis]:
+            if -len(shape) <= axis < len(shape) and shape[axis]:
                 return msgspec.structs.replace(tensor, values="ids", below=int(shape[axis]))
     return tensor
 
