@@ -197,6 +197,7 @@ ELSEWHERE = frozenset({
     "DynamicQuantizeMatMul", "FusedConv", "FusedGemm", "FusedMatMul", "MatMulIntegerToFloat", "MultiHeadAttention",
     "QAttention", "QEmbedLayerNormalization", "QuickGelu", "RotaryEmbedding",
     "MatMulInteger", "MatMulInteger16", "MatMulNBits", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul",
+    "MelWeightMatrix",
     "Range", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "STFT", "Unique",
     "ConvInteger", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
     "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 __all__ = ["LEFT", "left_to_onnxruntime"]
 
 LEFT = frozenset({
-    "ImageDecoder", "MelWeightMatrix", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "ImageDecoder", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
     "RandomUniformLike", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer",
 })  # fmt: skip
 """ONNX's own operators that are not imported.  Loops are not among them: many are written out step by step."""

@@ -19,7 +19,6 @@ from kintune.core.stage_requests import Built
 from kintune.errors import BuildError
 from kintune.models.model import ImportedModel
 from kintune.models.ref import parse_ref
-from kintune.runtime.target import NATIVE, instruction_set, missing_features, resolve_target
 from kintune.search.evolve import draw
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import program_of
@@ -69,9 +68,11 @@ def _title(sketch: Sketch) -> str:
 class Compiler:
     """Compiles for one thread of a CPU, by default that of this machine."""
 
-    def __init__(self, target: str = NATIVE) -> None:
+    def __init__(self, target: str = "native") -> None:
         """`target` is spelled as for `resolve_target`."""
         import tvm
+
+        from kintune.runtime.target import instruction_set, resolve_target
 
         self._text = resolve_target(target, 1)
         self._target = tvm.target.Target(json.loads(self._text))
@@ -215,6 +216,8 @@ def _programs_of_bytes(compiler: Compiler, lowered: Lowered, seed: Sequence[int]
 def ways_of(what: str) -> list[Way]:
     """The ways in which models of a kind are compiled: all must compute the same."""
     if what == QUANTISED:
+        from kintune.runtime.target import missing_features, resolve_target
+
         here = [name for name, text in INSTRUCTION_SETS.items() if not missing_features(resolve_target(text, 1))]
         return [Way(name, Compiler(INSTRUCTION_SETS[name]), _programs_of_bytes) for name in here]
     if what == CANDIDATES:

@@ -21,17 +21,14 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.tvm
 
-PROGRAMS = ("winograd", "winograd_blocked")
 
-
-@pytest.fixture(params=PROGRAMS)
-def program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """One of the programs, which is then offered in both sizes wherever it can compute a convolution."""
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The program's name; it is offered in both sizes wherever it can compute a convolution."""
     from kintune.compiler.programs import registry, winograd
 
-    name = str(request.param)
+    name = "winograd_blocked"
     found = next(each for each in registry.PROGRAMS if each.name == name)
-    monkeypatch.setattr(winograd, "_is_alone", lambda _module: name == "winograd_blocked")
     monkeypatch.setattr(winograd, "_BEHIND", 1e9)
     monkeypatch.setattr(registry, "PROGRAMS", (found,))
     return name

@@ -13,12 +13,12 @@ row, all of whose bytes are -128, sums what that takes from each filter; it is s
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import tvm
-from tvm.target import codegen
+from typing import TYPE_CHECKING, NamedTuple
 
 from kintune.errors import BuildError
+
+if TYPE_CHECKING:
+    import tvm
 
 __all__ = [
     "BYTES",
@@ -134,6 +134,8 @@ def best(rows: tuple[Instruction, ...], target: tvm.target.Target, *, tiles: boo
 
 def is_available(instruction: Instruction, target: tvm.target.Target) -> bool:
     """Whether a target has all extensions that an instruction needs."""
+    from tvm.target import codegen  # here, so that the table can be read without the compiler
+
     if target.kind.name != "llvm":
         return False
     return all(codegen.target_has_features(need, target) for need in instruction.needs)
