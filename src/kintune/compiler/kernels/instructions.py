@@ -142,12 +142,14 @@ def is_available(instruction: Instruction, target: tvm.target.Target) -> bool:
 
 
 def instruction_named(rows: tuple[Instruction, ...], variant: str) -> Instruction:
-    """The one of the rows whose programs are of this variant.
+    """The instruction of vectors among the rows whose programs are of this variant.
 
     Raises:
         BuildError: there is none.
     """
-    for each in rows:
+    vectors = [each for each in rows if not each.tiles]
+    for each in vectors:
         if each.variant == variant:
             return each
-    raise BuildError(f"no instruction has the variant {variant}: there are {', '.join(each.variant for each in rows)}")
+    known = ", ".join(each.variant for each in vectors)
+    raise BuildError(f"no instruction of vectors has the variant {variant}: there are {known}")
