@@ -30,6 +30,9 @@ FRONT_SIDE = re.compile(
 )
 """Rooms that start without the compiler."""
 
+KIND_QUESTIONS = {"kintune/core/measurement_protocol.py": 1, "kintune/runtime/target.py": 1}
+"""The places that ask of which kind a target or device is; all others ask what it can do (`core/capabilities.py`)."""
+
 REGISTRIES = r"pypi\.org|pythonhosted\.org|download\.pytorch|docker\.io|ghcr\.io|quay\.io|registry\.npmjs"
 PLACES = r"/root/|/home/\w|/Users/\w"
 
@@ -89,6 +92,54 @@ def test_a_module_lists_what_it_offers() -> None:
         if offers and not lists:
             silent.append(module_name(path))
     assert silent == []
+
+
+def asks_for_a_kind(node: ast.AST) -> bool:
+    """Whether an expression compares a target's kind, or the name or protocol of a device, with one that it knows."""
+
+    def is_known(side: ast.AST) -> bool:
+        inner = side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else [side]
+        known = ({"llvm", "cuda"}, {"CPU", "GPU", "FLUSHED"})
+        return any(
+            (isinstance(each, ast.Constant) and each.value in known[0]) or ast.unparse(each).split(".")[-1] in known[1]
+            for each in inner
+        )
+
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        return any(is_known(side) or ast.unparse(side).endswith(("kind.name", ".noun")) for side in sides)
+    if isinstance(node, ast.MatchValue):
+        return is_known(node.value)
+    is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    return is_method and node.func.attr in ("startswith", "endswith") and any(map(is_known, node.args))
+
+
+@pytest.mark.parametrize(
+    ("code", "asks"),
+    [
+        ('target.kind.name != "llvm"', True),
+        ("target.kind.name in names", True),
+        ("config.get('kind') == GPU", True),
+        ("device.protocol.endswith(FLUSHED)", True),
+        ("device.startswith((HOST, capabilities.GPU))", True),
+        ("kind in ('cuda', 'metal')", True),
+        ("device.capabilities.noun == 'board'", True),
+        ("_RESOLVERS.get(target.kind.name)", False),
+        ("ScheduleRule.create(target.kind.name)", False),
+        ("node.kind == 'constant'", False),
+        ("f'{GPU}:{number}'", False),
+    ],
+)
+def test_a_question_for_a_kind_is_seen(code: str, asks: bool) -> None:
+    assert any(map(asks_for_a_kind, ast.walk(ast.parse(code)))) == asks
+
+
+def test_nothing_asks_for_the_kind_of_a_device() -> None:
+    found = {
+        str(path.relative_to(ROOT / "src")): sum(map(asks_for_a_kind, ast.walk(ast.parse(path.read_text()))))
+        for path in SOURCES
+    }
+    assert {name: number for name, number in found.items() if number} == KIND_QUESTIONS
 
 
 @pytest.mark.tvm

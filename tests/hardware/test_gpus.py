@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from kintune.hardware import gpus
-from kintune.hardware.gpu_target import is_gpu
 from kintune.hardware.gpus import Gpu, architecture_here, list_gpus
 
 H100 = Gpu(0, "NVIDIA H100", "sm_90", 81559, "580.1", "GPU-aaaa-1", shared=True)
@@ -72,9 +71,3 @@ def test_one_that_shares_the_hosts_memory_is_there(programs: Path) -> None:
 @pytest.mark.usefixtures("programs")
 def test_without_a_driver_there_are_none() -> None:
     assert list_gpus() == ()
-
-
-def test_a_canonical_target_says_whether_it_is_one() -> None:
-    assert is_gpu('{"kind": "cuda", "arch": "sm_90"}')
-    assert not is_gpu('{"kind": "llvm"}')
-    assert not is_gpu("{}")

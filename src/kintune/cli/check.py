@@ -19,7 +19,6 @@ from kintune.core.verdict import Verdict
 from kintune.errors import InputError, UncertainResult
 from kintune.files import check_readable
 from kintune.hardware.cores import choose_cores
-from kintune.hardware.gpu_target import is_gpu
 from kintune.hardware.locks import cores_lock
 from kintune.models import zoo
 from kintune.models.constants import parse_constants
@@ -174,8 +173,8 @@ def _manifest(executable: str) -> Manifest:
     """
     check_readable(executable, "FILE.kt")
     manifests = read_manifests(executable)
-    if is_gpu(manifests[0].target):
-        raise InputError(f"{executable}: is for a GPU, where onnxruntime is not timed")
+    if not (can := manifests[0].capabilities).other_runtimes:
+        raise InputError(f"{executable}: is for {can.a_device}, where onnxruntime is not timed")
     if (why := why_none_here(manifests)) is not None:
         raise InputError(f"{executable}: {why}")
     if len(manifests) == 1:

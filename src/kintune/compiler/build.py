@@ -20,10 +20,9 @@ from kintune.compiler.space.replay import Replayer, apply_candidate, load_worklo
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.stage_requests import BuildContext, Built, Operand, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
-from kintune.hardware.gpu_target import GPU
 from kintune.runtime.artifact import Linked, link_program
 from kintune.runtime.cuda_codegen import compiling_for
-from kintune.runtime.target import architecture_of, untuned_target
+from kintune.runtime.target import architecture_of, capabilities, untuned_target
 from kintune.search.sketch_program import precision_of, program_of
 
 __all__ = ["ENTRY", "CandidateBuilder", "build_candidate", "build_module", "operands_of"]
@@ -118,13 +117,14 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> tupl
     """
     use_vector_functions()
     vectorise_nan_tests(target)
-    if target.kind.name != GPU:
+    plans = capabilities(target).plans
+    if plans:
         module = tvm.IRModule({ENTRY: module[ENTRY].with_attr("global_symbol", name)}, attrs=module.attrs)
     passes = keeping_lowered(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True})
     with passes as functions, compiling_for(target):
         executable = tvm.compile(module, target)
     linked = link_program(executable, architecture_of(target))
-    if target.kind.name == GPU:
+    if not plans:
         return linked._replace(object_file=b""), None
     return linked, prove(functions[ENTRY]).unproven
 

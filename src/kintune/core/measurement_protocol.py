@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kintune.core.candidate import digest_of
+from kintune.core.capabilities import Capabilities, capabilities_of
 
 __all__ = ["FLUSHED", "OPERANDS", "DeviceType", "MeasurementProtocol", "Occurring", "operands_for"]
 
@@ -64,6 +65,11 @@ class DeviceType(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         """Content digest, the identity of the device type in records."""
         return digest_of(msgspec.msgpack.encode(self))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What devices of this type can do."""
+        return capabilities_of(self.target, self.isa, self.threads, remote=self.protocol.endswith(FLUSHED))
 
     @property
     def operands(self) -> str:

@@ -27,7 +27,7 @@ from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.workload import Subgraph
 from kintune.errors import BuildError, InputError, TargetError
 from kintune.integrations.exchange import Exported, ForeignMeasurement, TuningDatabase
-from kintune.runtime.target import resolve_target
+from kintune.runtime.target import capabilities, resolve_target
 from kintune.wire import worker_loop as worker
 
 __all__ = ["RECORDS_FILE", "WORKLOADS_FILE", "export_database", "main", "read_database"]
@@ -195,7 +195,7 @@ def _subgraph(module: tvm.IRModule) -> tuple[Subgraph, tvm.IRModule]:
 def _target(target: tvm.target.Target | None) -> str:
     if target is None:
         raise TargetError("no target noted")
-    if target.kind.name != "llvm":
+    if not capabilities(target).llvm_kernels:
         raise TargetError(f"target {target.kind.name}")
     return resolve_target(str(target), int(target.attrs.get("num-cores", 1)))
 

@@ -26,7 +26,7 @@ from kintune.errors import BuildError, cause_line
 from kintune.hardware.amx import permit_amx
 from kintune.measure.agreement import NARROW_ERROR
 from kintune.measure.guarded_memory import GuardedMemory
-from kintune.runtime.target import extensions_of
+from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
 __all__ = ["measure_narrow"]
@@ -73,10 +73,8 @@ def measure_narrow(target: str) -> tuple[NarrowSpeed, ...]:
     computes, and timed against the same product in fp32.  The result is empty where the target has none.
     """
     compiler_target = tvm.target.Target(json.loads(target))
-    if compiler_target.kind.name != "llvm":
-        return ()
-    has = set(extensions_of(compiler_target))
-    kinds = [kind for kind in _kinds(compiler_target) if has.issuperset(kind.needed)]
+    can = capabilities(compiler_target)
+    kinds = [kind for kind in _kinds(compiler_target) if can.has(kind.needed)]
     if not kinds:
         return ()
     full_s = _seconds(_written(Panels(), FMA, _product(), compiler_target), compiler_target)
@@ -100,7 +98,8 @@ def _speed(kind: _Kind, target: tvm.target.Target, full_s: float) -> NarrowSpeed
 
 def _written(program: Program, variant: str, product: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """The product as the program writes it with its most promising decisions."""
-    machine = Processor.of(extensions_of(target), int(dict(target.export()).get("num-cores", 1)))
+    can = capabilities(target)
+    machine = Processor.of(can.extensions, can.threads)
     return program.write(product, variant, program.rule(product, variant, machine)[0])
 
 

@@ -16,8 +16,7 @@ from kintune.measure.chains import FEW_CHAINS, chains_within
 from kintune.measure.evaluator import evaluator
 from kintune.measure.health import HEALTH_RUNS, ReferenceKernel
 from kintune.measure.narrow_peak import measure_narrow_peaks
-from kintune.runtime.target import extensions_of
-from kintune.search.processor import Processor
+from kintune.runtime.target import capabilities
 
 __all__ = ["host_reference_kernel", "measure_peak"]
 
@@ -35,10 +34,10 @@ def measure_peak(target: str, threads: int, cache_bytes: int, backend: Measureme
     `backend`, by default in this process.
     """
     compiler_target = tvm.target.Target(json.loads(target))
-    processor = Processor.of(extensions_of(compiler_target))
-    lanes = processor.lanes
+    can = capabilities(compiler_target)
+    lanes = can.lanes
     shape = (threads, FEW_CHAINS, lanes)
-    sums = (threads, chains_within(processor.registers), lanes)
+    sums = (threads, chains_within(can.registers), lanes)
     arithmetic_s = min(evaluator(_multiply_adds(*sums), compiler_target, [sums], _REPEATS, backend)())
     flops = 2.0 * _STEPS * math.prod(sums)
     piece = threads * lanes * FEW_CHAINS

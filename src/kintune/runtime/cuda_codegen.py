@@ -14,9 +14,9 @@ import tvm_ffi
 from tvm_ffi.libinfo import load_lib_ctypes
 
 from kintune.errors import OrderError
-from kintune.hardware.gpu_target import GPU
 from kintune.hardware.gpus import ORDER_VARIABLE, provide_driver
 from kintune.hardware.toolchain import compile_cubin, find_nvcc
+from kintune.runtime.target import capabilities
 
 __all__ = ["compiling_for", "enable_cuda", "load_runtime"]
 
@@ -29,9 +29,9 @@ def compiling_for(target: tvm.target.Target) -> AbstractContextManager[Any]:
     """Returns the context in which programs for this target must be compiled, and prepares the compiler for it.
 
     Raises:
-        OrderError: it is a GPU, and its toolchain is missing.
+        OrderError: it needs a compiler beside LLVM, and that is missing.
     """
-    if target.kind.name != GPU:
+    if not capabilities(target).compiler:
         return nullcontext()
     enable_cuda()
     within: AbstractContextManager[Any] = target

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.capabilities import Capabilities, capabilities_of
 from kintune.core.dtypes import numpy_dtype
 from kintune.core.hybrid import Hybrid
 from kintune.core.kernel_bounds import KernelBounds
@@ -82,6 +83,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     narrow: Narrow | None = None
     keep_denormals: bool = False
     bounds: tuple[KernelBounds, ...] = ()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the devices that it was built for can do."""
+        return capabilities_of(self.target, self.isa, self.threads)
 
     @property
     def combinations(self) -> tuple[Combination, ...]:

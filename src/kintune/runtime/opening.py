@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from kintune.errors import InputError
-from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.executable import Executable
 from kintune.runtime.opened_file import OpenedFile
 from kintune.runtime.package import read_manifests
@@ -49,10 +48,12 @@ def open(
         from kintune.runtime.hybrid_executable import HybridExecutable
 
         return HybridExecutable.open(file, variant)
-    if not is_gpu(manifest.target):
+    if manifest.capabilities.plans:
         return Executable.open(file, variant)
     if variant:
-        raise InputError(f"{file.path}: there is no variant {variant}: a file for a GPU has one")
+        raise InputError(
+            f"{file.path}: there is no variant {variant}: a file for {manifest.capabilities.a_device} has one"
+        )
     from kintune.runtime.vm_executable import VmExecutable
 
     return VmExecutable.open(file)

@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 
 from kintune.errors import InputError
-from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.manifest import (
     FORMAT_VERSION,
     Contents,
@@ -119,7 +118,8 @@ class Package(NamedTuple):
             if contents.executable.hybrid is not None:
                 raise InputError(f"{path}: {contents.executable.hybrid.summary}: a file that runs without is needed")
             if contents.plans == 0:
-                kind = "a GPU" if is_gpu(contents.executable.target) else "TVM's virtual machine"
+                made_for = contents.executable.capabilities
+                kind = "TVM's virtual machine" if made_for.plans else made_for.a_device
                 raise InputError(f"{path}: made for {kind}; a file for a CPU is needed")
             each, left = divmod(contents.plans, len(manifests))
             if left or each < 1:

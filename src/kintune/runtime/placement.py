@@ -13,7 +13,6 @@ from kintune.core.model import Tensor
 from kintune.errors import DeviceError, InputError, KintuneError
 from kintune.hardware.cores import physical_cores
 from kintune.hardware.cpu import host_machine
-from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.cuda_codegen import load_runtime
 from kintune.runtime.inputs import Array
 from kintune.runtime.package import Manifest
@@ -53,7 +52,7 @@ def make_placement(manifest: Manifest, weights: Weights) -> DevicePlacement | No
     """
     if manifest.machine != host_machine():
         return None
-    if not is_gpu(manifest.target):
+    if manifest.capabilities.on_host:
         return _HostPlacement(weights)
     if not is_gpu_here(manifest):
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kintune.hardware.cpu import host_extensions, host_machine
-from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.package import Manifest
 
 __all__ = ["is_gpu_here", "why_none_here", "why_not_here"]
@@ -15,12 +14,13 @@ def why_not_here(manifest: Manifest) -> str | None:
     """Returns why this machine cannot run the program, and what to do; None when it can."""
     if manifest.machine != host_machine():
         return f"built for {manifest.machine}, this machine is {host_machine()}; build it here"
-    if is_gpu(manifest.target):
+    if manifest.capabilities.one_architecture:
         if is_gpu_here(manifest):
             return None
         found = _architecture_here()
         has = "none" if found is None else f"one of {found}"
-        return f"built for a GPU of {', '.join(manifest.isa)}, this machine has {has}; build it for this machine"
+        device = manifest.capabilities.a_device
+        return f"built for {device} of {', '.join(manifest.isa)}, this machine has {has}; build it for this machine"
     here = host_extensions()
     lacking = [] if here is None else [name for name in manifest.isa if name not in here]
     if not lacking:

@@ -9,20 +9,22 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm.target import codegen
 
+from kintune.core.capabilities import CPU, GPU, Capabilities, capabilities_of
 from kintune.errors import TargetError
 from kintune.hardware.cpu import extensions
-from kintune.hardware.gpu_target import GPU, is_gpu
 from kintune.hardware.gpus import architecture_here
 
 __all__ = [
     "NATIVE",
     "architecture_of",
+    "capabilities",
     "extensions_of",
     "instruction_set",
     "missing_features",
@@ -34,7 +36,6 @@ __all__ = [
 NATIVE = "native"
 """The CPU this process runs on."""
 
-_KIND = "llvm"
 _TRIPLES = ("x86_64-linux-gnu", "aarch64-linux-gnu", "riscv64-linux-gnu")
 _UNTUNED_LEVEL = 2
 _GPU_ARCHITECTURE = re.compile(r"sm_\d{2,3}[af]?")
@@ -44,7 +45,7 @@ _GPU_LIMITS = {"max_shared_memory_per_block": 48 << 10, "max_threads_per_block":
 _SCALAR = frozenset({"bmi", "bmi2", "lzcnt", "movbe", "popcnt"})
 """The scalar extensions that a compiler uses by itself.  Others, such as those for operating systems, do not matter."""
 
-_HELP = f'use "{NATIVE}", a name such as "{_KIND}", or JSON such as {{"kind": "{_KIND}", "mcpu": "skylake-avx512"}}'
+_HELP = f'use "{NATIVE}", a name such as "{CPU}", or JSON such as {{"kind": "{CPU}", "mcpu": "skylake-avx512"}}'
 
 
 def resolve_target(text: str, threads: int) -> str:
@@ -68,13 +69,15 @@ def resolve_target(text: str, threads: int) -> str:
         raise TargetError(f"unknown target {text!r}: {_reason(error)}; {_HELP}") from error
     config: dict[str, Any] = {key: _plain(value) for key, value in dict(target.export()).items() if value}
     config.pop("tag", None)
-    if target.kind.name == GPU:
-        return _resolve_gpu(config, text)
-    if target.kind.name != _KIND:
+    if (resolve := _RESOLVERS.get(target.kind.name)) is None:
         raise TargetError(
-            f"target {text!r} is neither a CPU nor a GPU of NVIDIA: this version tunes for {_KIND} and {GPU} targets; "
+            f"target {text!r} is neither a CPU nor a GPU of NVIDIA: this version tunes for {CPU} and {GPU} targets; "
             f"{_HELP}"
         )
+    return json.dumps(resolve(config, text, threads), sort_keys=True)
+
+
+def _resolve_cpu(config: dict[str, Any], text: str, threads: int) -> dict[str, Any]:
     config.setdefault("mtriple", _call("tvm.codegen.llvm.GetDefaultTargetTriple"))
     config["num-cores"] = threads
     cpu = config.get("mcpu")
@@ -82,7 +85,34 @@ def resolve_target(text: str, threads: int) -> str:
         triple = next((each for each in _TRIPLES if codegen.llvm_is_valid_cpu(cpu, each)), None)
         advice = _HELP if triple is None else f"it is of another architecture; name that too, as in -mtriple={triple}"
         raise TargetError(f"target {text!r}: the compiler knows no CPU {cpu!r} for {config['mtriple']}; {advice}")
-    return json.dumps(config, sort_keys=True)
+    return config
+
+
+def _resolve_gpu(config: dict[str, Any], text: str, threads: int) -> dict[str, Any]:
+    del threads
+    if not _GPU_ARCHITECTURE.fullmatch(str(config["arch"])):
+        raise TargetError(f"target {text!r}: {config['arch']!r} is no architecture of a GPU such as sm_90; {_HELP}")
+    triple = config.get("host", {}).get("mtriple") or str(_call("tvm.codegen.llvm.GetDefaultTargetTriple"))
+    said = {"arch": str(config["arch"]).rstrip("af"), "keys": config["keys"], "kind": GPU}
+    return {**said, **_GPU_LIMITS, "host": {"kind": CPU, "mtriple": triple}}
+
+
+_RESOLVERS = {CPU: _resolve_cpu, GPU: _resolve_gpu}
+"""How the compiler's options of each kind of target become canonical."""
+
+
+def capabilities(target: tvm.target.Target) -> Capabilities:
+    """Return what devices of a target can do; its extensions are those that LLVM may use, or a GPU's architecture.
+
+    Raises:
+        TargetError: it is of a kind that this version does not know.
+    """
+    return _capabilities(str(target))
+
+
+@lru_cache(256)
+def _capabilities(target: str) -> Capabilities:
+    return capabilities_of(target, instruction_set(target))
 
 
 def architecture_of(target: tvm.target.Target) -> str:
@@ -92,29 +122,31 @@ def architecture_of(target: tvm.target.Target) -> str:
 
 def triple_of(target: tvm.target.Target) -> str:
     """Returns the triple of a target, or of a GPU's host; this machine's where it names none."""
-    host = target.host if target.kind.name == GPU and target.host is not None else target
+    host = target if target.host is None else target.host
     return str(dict(host.export()).get("mtriple") or _call("tvm.codegen.llvm.GetDefaultTargetTriple"))
 
 
 def untuned_target(target: tvm.target.Target) -> tvm.target.Target:
-    """Returns the target with a lower level of optimisation, for untuned programs; that of a GPU is unchanged.
+    """Returns the target with a lower level of optimisation, for untuned programs; unchanged where LLVM has no part.
 
     LLVM's third level of optimisation takes up to eighty times as long for them as its second (12 s for a 1x1
     convolution of 384 channels with a hard-swish), and makes them no faster.
     """
-    if target.kind.name == GPU:
+    if not capabilities(target).llvm_kernels:
         return target
     return tvm.target.Target({**_plain(target.export()), "opt-level": _UNTUNED_LEVEL})
 
 
 def instruction_set(target: str) -> tuple[str, ...]:
     """Returns the extensions (vector, matrix) of a canonical target, sorted, or a GPU's architecture."""
-    return (str(json.loads(target)["arch"]),) if is_gpu(target) else extensions(_features(target))
+    if capabilities_of(target).one_architecture:
+        return (str(json.loads(target).get("arch", "")),)
+    return extensions(_features(target))
 
 
 def extensions_of(target: tvm.target.Target) -> tuple[str, ...]:
     """Returns the extensions (vector, matrix) of a target that is a CPU, sorted."""
-    return instruction_set(json.dumps(_plain(target.export())))
+    return capabilities(target).extensions
 
 
 def missing_features(target: str) -> tuple[str, ...]:
@@ -127,7 +159,7 @@ def missing_features(target: str) -> tuple[str, ...]:
     there = str(config.get("host", config)["mtriple"]).split("-")[0]
     if there != here:
         return (there,)
-    if is_gpu(target):
+    if capabilities_of(target).one_architecture:
         return () if config["arch"] == architecture_here() else (str(config["arch"]),)
     return _absent(_features(target))
 
@@ -135,7 +167,7 @@ def missing_features(target: str) -> tuple[str, ...]:
 def _native() -> dict[str, Any]:
     """Returns this CPU as LLVM detects it, without the features that a hypervisor or the firmware hides."""
     cpu = str(_call("tvm.codegen.llvm.GetHostCPUName"))
-    config = {"kind": _KIND, "mtriple": str(_call("tvm.codegen.llvm.GetDefaultTargetTriple")), "mcpu": cpu}
+    config = {"kind": CPU, "mtriple": str(_call("tvm.codegen.llvm.GetDefaultTargetTriple")), "mcpu": cpu}
     hidden = _absent(map(str, codegen.llvm_get_cpu_features(tvm.target.Target(config))))
     return {**config, "mattr": [f"-{feature}" for feature in hidden]} if hidden else config
 
@@ -155,14 +187,6 @@ def _with_architecture(parsed: str | dict[str, Any], text: str) -> str | dict[st
             f"target {text!r}: no GPU is here whose architecture could be meant; name one, as in '{GPU} -arch=sm_90'"
         )
     return {**config, "arch": architecture}
-
-
-def _resolve_gpu(config: dict[str, Any], text: str) -> str:
-    if not _GPU_ARCHITECTURE.fullmatch(str(config["arch"])):
-        raise TargetError(f"target {text!r}: {config['arch']!r} is no architecture of a GPU such as sm_90; {_HELP}")
-    triple = config.get("host", {}).get("mtriple") or str(_call("tvm.codegen.llvm.GetDefaultTargetTriple"))
-    said = {"arch": str(config["arch"]).rstrip("af"), "keys": config["keys"], "kind": GPU}
-    return json.dumps({**said, **_GPU_LIMITS, "host": {"kind": _KIND, "mtriple": triple}}, sort_keys=True)
 
 
 def _parse(text: str) -> str | dict[str, Any]:

@@ -17,7 +17,6 @@ import tvm
 
 from kintune.core.model import Tensor
 from kintune.errors import BuildError, InputError, KintuneError, OrderError
-from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.artifact import link_program
 from kintune.runtime.executable import Inputs
 from kintune.runtime.inputs import Array, arrange_inputs, check_indices, draw_inputs
@@ -54,7 +53,7 @@ class VmExecutable(NotCopied):
         self._weights = tuple(weights)
         self._placement: DevicePlacement | None = None
         self._main: Any = None
-        if not is_gpu(manifest.target):  # a process that only builds for a GPU does not use it
+        if manifest.capabilities.on_host:  # a process that only builds for another device does not use it
             self._place()
         self._running = threading.Lock()
         self._process = os.getpid()
@@ -154,7 +153,7 @@ class VmExecutable(NotCopied):
                 prepare_threads(self.manifest.threads)
                 self._has_run = True
             with Flushing(not self.manifest.keep_denormals):
-                if not is_gpu(self.manifest.target):
+                if self.manifest.capabilities.flushes_denormals:
                     set_pool_denormals(not self.manifest.keep_denormals)
                 outputs = placement.run(self._main, self.inputs, arrays)
         count = len(self.outputs)

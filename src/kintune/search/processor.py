@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kintune.core.capabilities import vector_shape
+
 __all__ = ["Processor"]
 
 
@@ -30,15 +32,5 @@ class Processor(msgspec.Struct, frozen=True):
         `caches` are bytes by level; a missing or zero entry is replaced by a common small size.
         """
         known = [size or usual for size, usual in zip([*caches, 0, 0, 0], _CACHES, strict=False)]
-        lanes, registers = _vectors(frozenset(isa))
+        lanes, registers = vector_shape(isa)
         return cls(lanes, registers, threads, (known[0], known[1], known[2]))
-
-
-def _vectors(isa: frozenset[str]) -> tuple[int, int]:
-    if any(name.startswith("avx512f") for name in isa):
-        return 16, 32
-    if "avx2" in isa or "avx" in isa:
-        return 8, 16
-    if "asimd" in isa or "neon" in isa:
-        return 4, 32
-    return 4, 16

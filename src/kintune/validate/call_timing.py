@@ -5,7 +5,6 @@ from __future__ import annotations
 from kintune.core.call_times import CallTimes
 from kintune.errors import EngineError
 from kintune.hardware.cpu import inspect_machine
-from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.package import read_manifest
 from kintune.validate.baseline_protocol import ProfileNodesTurn, ProfileTurn
@@ -22,7 +21,7 @@ def time_calls(run: ValidationRun) -> CallTimes | None:
 
     None on another machine or a GPU, where it does not run, and for other combinations of shapes than the first.
     """
-    if run.board or run.number or is_gpu(run.manifest.target):
+    if run.number or not run.runs_plans_here:
         return None
     cpu, threads = inspect_machine().cpu, min(run.conditions.threads, len(run.cores))
     seconds = run.conditions.prepare_seconds

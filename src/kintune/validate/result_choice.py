@@ -10,7 +10,6 @@ import msgspec
 
 from kintune.core.report import Latencies
 from kintune.errors import EngineError, InputError
-from kintune.hardware.gpu_target import is_gpu
 from kintune.partition.keeping import hand_over_all, keep_regions, limit_region_threads
 from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.package import read_manifest, write_with_thread_counts
@@ -143,7 +142,7 @@ class ResultChoice:
         Empty where nothing is to be chosen, or the network is no faster with it.
         """
         threads = min(self.run.conditions.threads, len(self.run.cores))
-        if threads == 1 or self.run.board or is_gpu(self.run.manifest.target) or not self.run.item.timed:
+        if threads == 1 or not self.run.runs_plans_here or not self.run.item.timed:
             return {}
         if self.run.manifest.hybrid is not None:
             return {}

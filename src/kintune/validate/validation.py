@@ -19,7 +19,6 @@ from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.core.verdict import Verdict
 from kintune.errors import NumericsError
-from kintune.hardware.gpu_target import is_gpu
 from kintune.models.constants import located
 from kintune.runtime.inputs import load_fitting
 from kintune.runtime.package import Manifest, read_manifest
@@ -303,7 +302,7 @@ def _time_interleaved(
     plain = next((each for each in baselines if each.name == "onnxruntime"), None)
     if plain is not None and (flushing := run.flushing_rival(plain, processes)) is not None:
         baselines.append(flushing)
-    if run.board or is_gpu(run.manifest.target):
+    if not run.capabilities.other_runtimes:
         run.skip_all(baselines, _ON_CPU)
         baselines = []
     running = [*ours, *baselines]

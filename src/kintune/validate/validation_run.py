@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from kintune.core.capabilities import Capabilities, capabilities_of
 from kintune.core.config import Metric
 from kintune.core.model import spell_shapes
 from kintune.core.paired_ratio import paired_ratio
@@ -20,7 +21,6 @@ from kintune.core.stage_requests import ValidationContext, ValidationItem, workl
 from kintune.core.verdict import Verdict
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.hardware.cores import choose_cores
-from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.inputs import Array
 from kintune.runtime.package import Manifest, read_manifest
@@ -440,9 +440,20 @@ class ValidationRun:
         return found, changed
 
     @property
+    def capabilities(self) -> Capabilities:
+        """What the device that the result runs on can do."""
+        manifest = self.manifest
+        return capabilities_of(manifest.target, manifest.isa, manifest.threads, remote=bool(self.board))
+
+    @property
+    def runs_plans_here(self) -> bool:
+        """Whether processes of this machine run the result's plan, so that its calls can be timed."""
+        return self.capabilities.plans and not self.capabilities.remote
+
+    @property
     def flushes(self) -> bool:
         """Whether the result flushes denormal numbers to zero."""
-        return not self.manifest.keep_denormals and not is_gpu(self.manifest.target)
+        return not self.manifest.keep_denormals and self.capabilities.flushes_denormals
 
     @property
     def _alone(self) -> str | None:

@@ -12,12 +12,12 @@ from functools import partial
 
 import msgspec
 
+from kintune.core.capabilities import GPU, capabilities_of
 from kintune.core.device import DeviceDescription
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.errors import DeviceUnwell, TargetError
 from kintune.hardware.cores import choose_cores, set_realtime_priority
 from kintune.hardware.cpu import inspect_machine
-from kintune.hardware.gpu_target import GPU, is_gpu
 from kintune.hardware.gpus import ORDER_VARIABLE, VISIBLE_VARIABLE
 from kintune.hardware.software import forbid_torch
 from kintune.measure.rpc.address import parse_address
@@ -68,20 +68,21 @@ def open_device(
     from kintune.runtime.target import NATIVE, instruction_set, missing_features, resolve_target
 
     canonical = resolve_target(GPU if gpu is not None and target == NATIVE else target, len(cores))
-    if is_gpu(canonical) and gpu is None:
+    on_host = capabilities_of(canonical).on_host
+    if gpu is None and not on_host:
         raise TargetError(
             f"target {target!r}: a GPU is named as a device, with --device cuda, and its target is native"
         )
-    if gpu is not None and not is_gpu(canonical):
+    if gpu is not None and on_host:
         raise TargetError(f"target {target!r} is no GPU, and device cuda:{gpu} is one; leave the target away")
     if missing := missing_features(canonical):
         raise TargetError(f"target {target!r}: this machine cannot run its programs, it lacks {', '.join(missing)}")
     machine = inspect_machine()
-    if is_gpu(canonical):
+    if on_host:
+        hardware = host_hardware(canonical, cores, machine)
+    else:
         cores = cores[:1]  # which starts the kernels
         hardware = gpu_hardware(canonical)
-    else:
-        hardware = host_hardware(canonical, cores, machine)
     protocol = MeasurementProtocol(threads=len(cores))
     about = DeviceDescription(
         device_type=DeviceType(
@@ -125,7 +126,7 @@ def open_board(
     from kintune.runtime.target import NATIVE, resolve_target
 
     canonical = resolve_target(target, threads)
-    if threads < 1 or target == NATIVE or is_gpu(canonical):
+    if threads < 1 or target == NATIVE or not capabilities_of(canonical).on_host:
         raise TargetError(f"RPC server {address!r}: name the board's CPU as --target, and how many --threads it has")
     about = describe_board(canonical, threads)
     board = RpcBoard(place, canonical, threads)

@@ -37,9 +37,8 @@ from kintune.core.kernel_call import CallRecord
 from kintune.core.model import IndexCheck, Tensor
 from kintune.core.stage_requests import Built, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
-from kintune.hardware.gpu_target import GPU
 from kintune.runtime.cuda_codegen import compiling_for
-from kintune.runtime.target import NATIVE, resolve_target, untuned_target
+from kintune.runtime.target import NATIVE, capabilities, resolve_target, untuned_target
 from kintune.runtime.tensors import block_of
 
 __all__ = ["PlannedProgram", "Program", "assemble", "assemble_plan"]
@@ -80,7 +79,7 @@ def assemble(
     ready = compiling_for(target)
     try:
         with target, ready:
-            if target.kind.name == GPU:
+            if not capabilities(target).plans:
                 return Program(_compile(module, target, {}).executable, lowered.weights)
             main, weights = _packed(module, lowered.weights)
             compiled = _compile(main, target, kernels or {})

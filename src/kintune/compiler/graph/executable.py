@@ -14,18 +14,18 @@ from kintune.compiler.graph.assemble import assemble, assemble_plan
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.programs.registry import instructions_of
 from kintune.core.candidate import Candidate, Sketch
+from kintune.core.capabilities import capabilities_of
 from kintune.core.keeping import Keeping
 from kintune.core.kernel_call import own_kernel
 from kintune.core.model import Combination, IndexCheck, Tensor
 from kintune.core.stage_requests import Built, kernel_name
 from kintune.core.version import __version__
 from kintune.errors import BuildError
-from kintune.hardware.gpu_target import GPU, is_gpu
 from kintune.runtime.executable import CompiledPlan, Executable
 from kintune.runtime.guarded_run import try_kernels
 from kintune.runtime.package import Manifest, Narrow
 from kintune.runtime.requirements import why_none_here
-from kintune.runtime.target import architecture_of, instruction_set
+from kintune.runtime.target import architecture_of, capabilities, instruction_set
 from kintune.runtime.tensors import block_of
 from kintune.runtime.vm_executable import VmExecutable
 from kintune.search.sketch_program import program_of
@@ -71,7 +71,7 @@ def describe_build(
         kintune=__version__,
         tvm=str(tvm.__version__),
         checks=tuple(checks),
-        cpu="" if is_gpu(target) else cpu,
+        cpu=cpu if capabilities_of(target).plans else "",
         more=tuple(more),
         narrow=narrow,
         keep_denormals=keep_denormals,
@@ -107,7 +107,7 @@ def build_executable(
         BuildError: when a program cannot be applied, or the network cannot be compiled, planned or linked.
         OrderError: when the linker, or the compiler for GPU programs, is missing.
     """
-    if target.kind.name == GPU:
+    if not capabilities(target).plans:
         return build_vm_executable(lowered, chosen, target, manifest, kernels)
     return build_plans([lowered], chosen, target, manifest, kernels, keeping=keeping, threads=threads)
 

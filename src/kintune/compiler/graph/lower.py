@@ -47,6 +47,7 @@ from kintune.compiler.graph.quantised_moves import FoldDequantised
 from kintune.compiler.graph.reshaping import DelayReshapes
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone
+from kintune.runtime.target import capabilities
 
 __all__ = ["Lowered", "lower"]
 
@@ -126,13 +127,13 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
             FoldDequantised(),
             relax.transform.FoldConstant(),
         ]
-    bytes_ = multiplies_bytes(target)
+    vectors, bytes_ = capabilities(target).llvm_kernels, multiplies_bytes(target)
     passes = [
         CountAxesFromFront(),
         relax.transform.DecomposeOpsForInference(),
         ReduceNothing(),
         FoldTensors(),
-        *([UseIntegers(bytes_=bytes_)] if target.kind.name == "llvm" else []),
+        *([UseIntegers(bytes_=bytes_)] if vectors else []),
         FoldDequantised(),
         FoldTensors(),
         relax.transform.DeadCodeElimination(),
@@ -146,11 +147,10 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         ComposeLinearMaps(),
         relax.transform.DeadCodeElimination(),
     ]
-    is_cpu = target.kind.name == "llvm"
-    if is_cpu:
+    if vectors:
         passes += [RecogniseNorms(), relax.transform.DeadCodeElimination()]
     passes += [ComputeNeededRows(), relax.transform.DeadCodeElimination()]
-    if is_cpu:
+    if vectors:
         passes += [ChooseLayouts()]
     return [
         *passes,
@@ -158,10 +158,10 @@ def _graph_passes(target: tvm.target.Target, conservative: bool, patterns: bool)
         FoldTensors(),
         relax.transform.FoldConstant(),
         relax.transform.CanonicalizeBindings(),
-        *([FuseAttention()] if patterns and is_cpu else []),
+        *([FuseAttention()] if patterns and vectors else []),
         DelayReshapes(),
         AbsorbIntoConvolutions(),
-        *([SplitGroups(), FoldTensors()] if is_cpu else []),
+        *([SplitGroups(), FoldTensors()] if vectors else []),
         DelayReshapes(),  # the first run may reshape a product to the shape of a sum that it has moved
         relax.transform.DeadCodeElimination(),
         LowerScalars(),
@@ -182,7 +182,7 @@ def _operator_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.
         RepeatsBroadcast(),
         relax.transform.FoldConstant(),
     ]
-    return passes if conservative or target.kind.name != "llvm" else [*passes, LimitFusion()]
+    return [*passes, LimitFusion()] if capabilities(target).llvm_kernels and not conservative else passes
 
 
 @mutator

@@ -39,7 +39,7 @@ from tvm.relax.transform.legalize_ops.common import _try_convert_to_scalar_const
 
 from kintune.compiler.graph.extreme_rules import EXTREMES, is_nan
 from kintune.compiler.hidden_values import bindable
-from kintune.hardware.gpu_target import GPU
+from kintune.runtime.target import capabilities
 
 __all__ = ["divide_exactly", "keep_nan", "use_vector_functions", "vectorise_nan_tests"]
 
@@ -87,7 +87,7 @@ def vectorise_nan_tests(target: tvm.target.Target) -> None:
     CUDA has no such test of a vector.  So call it before each compilation, and compile for one kind of device at once.
     """
     test = tvm.ir.Op.get("tirx.isnan")
-    wanted = target.kind.name != GPU
+    wanted = capabilities(target).llvm_kernels
     if bool(test.get_attr(_VECTORISES)) == wanted:
         return
     if wanted:

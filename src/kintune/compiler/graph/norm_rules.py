@@ -23,6 +23,7 @@ from tvm import relax, te, tirx, topi
 from kintune.compiler.graph.rewriting import operator_of, static_shape, value_of
 from kintune.compiler.programs.loops import index
 from kintune.compiler.programs.statistics import statistics_kernel
+from kintune.runtime.target import capabilities
 
 __all__ = ["NORM", "lower_norms"]
 
@@ -106,7 +107,7 @@ def _register(name: str, rule: Callable[[relax.BlockBuilder, relax.Call, tuple[i
         shape = static_shape(call.args[0])
         target = tvm.target.Target.current(allow_none=True)
         known = shape is not None and 0 not in shape and str(call.args[0].ty.dtype) in _TYPES
-        known = known and (target is None or target.kind.name == "llvm")
+        known = known and (target is None or capabilities(target).llvm_kernels)
         made = rule(builder, call, shape) if known and shape is not None else None
         return usual(builder, call) if made is None else made
 

@@ -136,9 +136,10 @@ def is_available(instruction: Instruction, target: tvm.target.Target) -> bool:
     """Whether a target has all extensions that an instruction needs."""
     from tvm.target import codegen  # here, so that the table can be read without the compiler
 
-    if target.kind.name != "llvm":
-        return False
-    return all(codegen.target_has_features(need, target) for need in instruction.needs)
+    from kintune.runtime.target import capabilities
+
+    has = codegen.target_has_features
+    return capabilities(target).llvm_kernels and all(has(need, target) for need in instruction.needs)
 
 
 def instruction_named(rows: tuple[Instruction, ...], variant: str) -> Instruction:

@@ -13,8 +13,7 @@ from kintune.compiler.programs.attention_tiles import Blocking, write_tiles
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
-from kintune.hardware.gpu_target import GPU
-from kintune.runtime.target import extensions_of
+from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
 __all__ = ["AttentionProgram"]
@@ -50,10 +49,10 @@ class AttentionProgram:
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """In tiles where queries fill a vector of the target; else row by row, or in tiles of shorter vectors."""
         pattern = attention_of(module["main"])
-        if pattern is None or target.kind.name == GPU:
+        if pattern is None:
             return ()
-        machine = Processor.of(extensions_of(target))
-        lanes, registers = machine.lanes, machine.registers
+        can = capabilities(target)
+        lanes, registers = can.lanes, can.registers
         if pattern.rows >= lanes:
             return (f"{_TILES}-{lanes}-{registers}",)
         shorter = [f"{_TILES}-{short}-{registers}" for short in _SHORT if short < lanes and short <= pattern.rows]

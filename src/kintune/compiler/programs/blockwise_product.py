@@ -13,7 +13,7 @@ from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
-from kintune.runtime.target import extensions_of
+from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
 __all__ = ["BlockwiseProduct"]
@@ -62,11 +62,11 @@ class BlockwiseProduct:
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return one variant for such a product, which at most elementwise operations follow."""
-        if target.kind.name != "llvm" or joined_blockwise(module) is None:
+        if joined_blockwise(module) is None:
             return ()
-        extensions = extensions_of(target)
-        way = _PERMUTES if _VECTOR in extensions else _CONVERTS
-        return (f"{way}{Processor.of(extensions).lanes}",)
+        can = capabilities(target)
+        way = _PERMUTES if can.has((_VECTOR,)) else _CONVERTS
+        return (f"{way}{can.lanes}",)
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """Return the choice of a blocking.

@@ -14,7 +14,7 @@ from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes, 
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
-from kintune.runtime.target import extensions_of
+from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
 __all__ = ["AMX", "NEEDED", "ByteTiles"]
@@ -59,8 +59,7 @@ class ByteTiles:
 
         Elementwise operations may follow the sums, and nothing else.
         """
-        has = set(extensions_of(target)) if target.kind.name == "llvm" else set()
-        if not has.issuperset((*NEEDED, _VECTORS_OF_BYTES)):
+        if not capabilities(target).has((*NEEDED, _VECTORS_OF_BYTES)):
             return ()
         found = joined_bytes(module)
         if found is None:

@@ -14,7 +14,7 @@ from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED, VECTOR
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
-from kintune.runtime.target import extensions_of
+from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
 __all__ = ["NarrowAttention"]
@@ -40,10 +40,8 @@ class NarrowAttention:
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The best kind for the target; none where rows are few, or where operands do not lie along their last axis."""
-        if target.kind.name != "llvm":
-            return ()
-        has = set(extensions_of(target))
-        kind = next((kind for kind in (AMX, DOT) if has.issuperset((VECTOR, *NEEDED[kind]))), None)
+        can = capabilities(target)
+        kind = next((kind for kind in (AMX, DOT) if can.has((VECTOR, *NEEDED[kind]))), None)
         pattern = attention_of(module["main"])
         return () if kind is None or pattern is None or not _suits(pattern) else (kind,)
 

@@ -59,7 +59,7 @@ class PaddedProduct:
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The numbers of rows and columns, as in "198x768"; none where register tiles divide them as they are."""
-        core = _core(module) if target.kind.name == "llvm" else None
+        core = _core(module)
         if core is None:
             return ()
         rows, columns = core.padded()

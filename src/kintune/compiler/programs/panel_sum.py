@@ -23,7 +23,7 @@ from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
-from kintune.runtime.target import extensions_of
+from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
 __all__ = ["BF16", "NEEDED", "VECTOR", "NarrowPanels", "Panels"]
@@ -61,10 +61,8 @@ class _PanelProgram:
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The best kind of inner kernels for the target; none where something is left beside the sum."""
-        if target.kind.name != "llvm":
-            return ()
-        has = set(extensions_of(target))
-        kind = next((kind for kind in self.kinds if has.issuperset((VECTOR, *NEEDED[kind]))), None)
+        can = capabilities(target)
+        kind = next((kind for kind in self.kinds if can.has((VECTOR, *NEEDED[kind]))), None)
         if kind is None:
             return ()
         matched = match_sum(module)

@@ -53,7 +53,7 @@ class RecurrentProgram:
         """The ways to spread the work over threads; none where the recurrent weights are no constants."""
         function = module["main"]
         recurrence = parse_recurrence(pattern_of(function))
-        if recurrence is None or target.kind.name != "llvm":
+        if recurrence is None:
             return ()
         if _RECURRENT not in map(int, function.attrs.get(LAYOUT_FREE, ())):
             return ()

@@ -31,6 +31,7 @@ from kintune.compiler.programs.tiled_product import TiledProduct
 from kintune.compiler.programs.winograd import BlockedWinograd, NarrowWinograd
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
+from kintune.runtime.target import capabilities
 
 __all__ = ["PROGRAMS", "applicable", "instructions_of", "keepable", "program_named", "write", "write_kept"]
 
@@ -63,8 +64,10 @@ def applicable(
     Programs that compute with shorter numbers are among them only where their precision is one of `precisions`.  A
     function that a pass made for a pattern is left to the programs of that pattern.  A program that fails is logged and
     left out, since others compute the workload.  `Panels` is only where no other one computes it in fp32,
-    since the others are faster.
+    since the others are faster.  All are written for vectors, and for targets of LLVM alone.
     """
+    if not capabilities(target).llvm_kernels:
+        return
     pattern = pattern_of(module["main"]).partition(" ")[0]
     found = False
     for program in PROGRAMS:

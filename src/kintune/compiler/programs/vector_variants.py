@@ -5,8 +5,7 @@ from __future__ import annotations
 import tvm
 
 from kintune.errors import BuildError
-from kintune.runtime.target import extensions_of
-from kintune.search.processor import Processor
+from kintune.runtime.target import capabilities
 
 __all__ = ["lanes_and_registers", "vector_variant"]
 
@@ -14,11 +13,9 @@ _REGISTERS = (16, 32)
 
 
 def vector_variant(target: tvm.target.Target) -> str:
-    """The variant for a CPU; empty for other targets, and where the registers are neither 16 nor 32."""
-    if target.kind.name != "llvm":
-        return ""
-    machine = Processor.of(extensions_of(target))
-    return f"{machine.lanes}x{machine.registers}" if machine.registers in _REGISTERS else ""
+    """The variant for a CPU; empty where the registers are neither 16 nor 32."""
+    can = capabilities(target)
+    return f"{can.lanes}x{can.registers}" if can.registers in _REGISTERS else ""
 
 
 def lanes_and_registers(variant: str, what: str) -> tuple[int, int]:

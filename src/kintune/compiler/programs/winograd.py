@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 import tvm
-from tvm.target import codegen
 
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.epilogue import Epilogue, joined
@@ -27,8 +26,7 @@ from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.programs.winograd_transforms import KERNEL
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
-from kintune.hardware.cpu import extensions
-from kintune.runtime.target import extensions_of
+from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
 __all__ = ["BlockedWinograd", "NarrowWinograd", "find_convolution"]
@@ -151,10 +149,8 @@ class NarrowWinograd(_Blocked):
 
         There is none where the CPU has AMX for bf16: its products are so fast that the transforms would cost more.
         """
-        if target.kind.name != "llvm":
-            return ()
-        has = set(extensions_of(target))
-        if not has.issuperset((VECTOR, *NEEDED[DOT])) or has.issuperset(NEEDED[AMX]):
+        can = capabilities(target)
+        if not can.has((VECTOR, *NEEDED[DOT])) or can.has(NEEDED[AMX]):
             return ()
         found = find_convolution(module)
         if found is None or _share(_geometry(found, _NARROW_SIZE, _NARROW_LANES), found, _NARROW_SLOWER) > _SHARE:
@@ -238,13 +234,11 @@ def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
 
     Sizes that are estimated to be much slower than the fastest are left out.
     """
-    if target.kind.name != "llvm":
-        return ()
     found = find_convolution(module)
     if found is None:
         return ()
-    features = map(str, codegen.llvm_get_cpu_features(target))
-    machine = Processor.of(extensions(features), int(dict(target.export()).get("num-cores", 1)))
+    can = capabilities(target)
+    machine = Processor.of(can.extensions, can.threads)
     lanes = machine.lanes
     if lanes not in _LANES:
         return ()

@@ -17,7 +17,7 @@ from tvm.s_tir import meta_schedule as ms
 from kintune.compiler.programs.recurrent_gpu import spread_recurrence
 from kintune.compiler.programs.rows import write_rows
 from kintune.compiler.space.wrapped_loops import has_wrapped_loops, split_wrapped_loops
-from kintune.hardware.gpu_target import GPU
+from kintune.runtime.target import capabilities
 
 __all__ = ["default_schedule", "default_schedules", "load_intrinsics", "space_generator"]
 
@@ -33,13 +33,13 @@ def space_generator(target: tvm.target.Target) -> Any:
     share a reduction comes before the tiling at several levels, since a rule sees no block that another one has tiled.
     Few outputs with long sums (a classifier of one image) would have too few threads otherwise.
     """
-    if target.kind.name != GPU:
+    if capabilities(target).llvm_kernels:
         return "post-order-apply"
-    rules = sorted(ms.ScheduleRule.create(GPU), key=lambda rule: not isinstance(rule, _SHARED_REDUCTION))
+    rules = sorted(ms.ScheduleRule.create(target.kind.name), key=lambda rule: not isinstance(rule, _SHARED_REDUCTION))
     return ms.space_generator.PostOrderApply(
         sch_rules=rules,
-        postprocs=ms.Postproc.create(GPU),
-        mutator_probs=ms.Mutator.create(GPU),
+        postprocs=ms.Postproc.create(target.kind.name),
+        mutator_probs=ms.Mutator.create(target.kind.name),
     )
 
 
@@ -49,7 +49,7 @@ def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
     On a CPU, functions that are passes over rows are written so that each row is read from memory once, on all threads.
     In other functions, loops that wrap around are split.  On a GPU, loops must be bound to threads.
     """
-    if target.kind.name != GPU:
+    if capabilities(target).llvm_kernels:
         return [tvm.tirx.transform.prim_func_pass(_on_cpu, opt_level=0, name="DefaultSchedules")]
     from tvm.s_tir import dlight
 
@@ -88,7 +88,7 @@ def _on_plain_cores(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
 def default_schedule(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
     """The module with `default_schedules` applied to its functions; `module` itself is not changed."""
     functions = dict(module.functions_items())
-    if target.kind.name != GPU:
+    if capabilities(target).llvm_kernels:
         scheduled = {variable: _on_cpu(function, module, None) for variable, function in functions.items()}
         same = all(scheduled[variable].same_as(function) for variable, function in functions.items())
         return module if same else tvm.IRModule(scheduled, attrs=module.attrs)

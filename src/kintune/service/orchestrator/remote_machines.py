@@ -16,14 +16,13 @@ from typing import NamedTuple
 
 from kintune.core.device import DeviceDescription
 from kintune.errors import EngineError, InputError, KintuneError, StorageError
-from kintune.hardware.gpu_target import GPU
 from kintune.records import Store
 from kintune.records.database import Database
 from kintune.service.access import Scope
 from kintune.service.machines import MachineRegistry
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users
-from kintune.tuning.front.placement import DEVICE, Placement
+from kintune.tuning.front.placement import OWN_DEVICES, Placement
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.agent_registry import Admit, Admitted, AgentRegistry, Front
 from kintune.workers.fleet.backlog import Backlog
@@ -201,7 +200,7 @@ def open_remote_machines(
         devices = ", ".join(device.type for device in join.devices) or "none"
         _log.info("machine %s joins; cores to build on: %d, devices: %s", join.name, join.cores, devices)
 
-    machines = MachineRegistry(database, compiler, frozenset({DEVICE, GPU, settings.device_name}), settings.alike)
+    machines = MachineRegistry(database, compiler, OWN_DEVICES | {settings.device_name}, settings.alike)
     admission = Admission(machines, joined, time.time)
     with ExitStack() as stack:
         if settings.agents_port:

@@ -15,7 +15,6 @@ from kintune.core.model import ModelRef
 from kintune.core.report import RunReport
 from kintune.core.stage_results import StageName
 from kintune.errors import InputError, JobFailed, StorageError
-from kintune.hardware.gpu_target import is_gpu
 from kintune.hardware.toolchain import find_linker, find_nvcc
 from kintune.models.constants import constant_of
 from kintune.records import RunState, Store
@@ -283,7 +282,7 @@ class RunFactory:
             raise InputError(f"no device of type {device!r} belongs to this service; there is {known}")
         kind = about.device_type
         find_linker(about.machine.architecture)  # the finished network is compiled and linked here
-        if is_gpu(kind.target):
+        if kind.capabilities.compiler:
             find_nvcc()
         return about, MeasurementSite(device, max(1, usable(device)), kind.threads, kind.model)
 

@@ -10,7 +10,6 @@ from fastapi import APIRouter
 from fastapi.responses import RedirectResponse, Response
 from msgspec.structs import replace
 
-from kintune.hardware.gpu_target import GPU
 from kintune.scheduler.resources import Placement
 from kintune.service.access import Visitor
 from kintune.service.job_listing import ListedJob
@@ -21,7 +20,7 @@ from kintune.service.portal.job_words import describe_request
 from kintune.service.portal.markup import Column, chip, link, notice, table, tag, text
 from kintune.service.web.live_state import LiveStage
 from kintune.terminal.formatting import counted, duration
-from kintune.tuning.front.placement import DEVICE
+from kintune.tuning.front.placement import OWN_DEVICES
 from kintune.wire.confinement import layers
 
 __all__ = ["devices_page", "resources_page", "router", "tallied"]
@@ -116,7 +115,7 @@ def _health(context: PageContext) -> str:
         return notice(f"No job runs: {context.live_state.unready or 'no host or device is there'}.", "bad")
     use, tallies = context.live_state.use(_SHOWN_S), context.live_state.tallies(_SHOWN_S)
     own = context.application.settings.device_name
-    standings = tuple(replace(each, what=own) if each.what in (DEVICE, GPU) else each for each in standings)
+    standings = tuple(replace(each, what=own) if each.what in OWN_DEVICES else each for each in standings)
     rows = (_standing(each, use.get(each.id, 0.0), tallies.get(each.id), now) for each in standings)
     said = tag("p", "Busy and measured: in the last five minutes.", class_="faint small")
     return tag("section", tag("h2", "Health") + table("Hosts and devices", _HEALTH, rows) + said, class_="card")

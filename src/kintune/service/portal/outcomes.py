@@ -11,7 +11,6 @@ import msgspec
 from kintune.core.hybrid import Hybrid
 from kintune.core.report import FastestBaseline, RunReport
 from kintune.errors import KintuneError
-from kintune.hardware.gpu_target import is_gpu
 from kintune.runtime.manifest import Manifest
 from kintune.service.job_repository import Job
 from kintune.service.portal.frame import PageContext
@@ -35,7 +34,7 @@ class Outcome(NamedTuple):
     @property
     def has_exports(self) -> bool:
         """Whether it can be exported for programs without Kintune."""
-        return bool(self.manifests) and not is_gpu(self.manifests[0].target)
+        return bool(self.manifests) and self.manifests[0].capabilities.plans
 
 
 class Signs(msgspec.Struct, frozen=True):

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from types import TracebackType
 
+from kintune.core.capabilities import kind_named
 from kintune.core.measurement_protocol import DeviceType
 from kintune.hardware.cpu import host_extensions, inspect_machine
-from kintune.hardware.gpu_target import GPU
 from kintune.hardware.narrow_instructions import lacking
 from kintune.service.audit_log import AuditLog
 from kintune.service.blob_store import BlobStore
@@ -22,7 +22,7 @@ from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users
-from kintune.tuning.front.placement import DEVICE
+from kintune.tuning.front.placement import OWN_DEVICES
 
 __all__ = ["ApplicationState"]
 
@@ -68,10 +68,10 @@ class ApplicationState:
         """What devices of a type are as far as capabilities go; None if it is not known here."""
         if (known := self.device_types.get(device)) is not None:
             return known.device_type
-        extensions, is_here = host_extensions(), self.settings.device.startswith((DEVICE, GPU))
+        extensions, is_here = host_extensions(), self.settings.device.startswith(tuple(OWN_DEVICES))
         if extensions is None or self.settings.target != "native" or not is_here:
             return None
-        target = json.dumps({"kind": self.settings.device.partition(":")[0]})
+        target = json.dumps({"kind": kind_named(self.settings.device)})
         return DeviceType(target, inspect_machine().cpu, extensions, 1, "")
 
     def __enter__(self) -> ApplicationState:

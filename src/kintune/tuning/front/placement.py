@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
+from kintune.core.capabilities import GPU
 from kintune.errors import TargetError
 from kintune.hardware.cores import choose_cores, memory_mb, physical_cores
 from kintune.hardware.cpu import inspect_machine
-from kintune.hardware.gpu_target import GPU
 from kintune.hardware.gpus import Gpu, list_gpus
 from kintune.hardware.locks import DeviceLock, OnWait, cores_lock
 from kintune.hardware.toolchain import find_nvcc
@@ -24,6 +24,7 @@ from kintune.workers.engine.process import Command
 __all__ = [
     "DEVICE",
     "HOST",
+    "OWN_DEVICES",
     "MeasurementSite",
     "OwnDevice",
     "Placement",
@@ -36,7 +37,10 @@ __all__ = [
 
 
 DEVICE = "cpu"
-"""The device of all cores of this machine; also the type of CPU devices for the scheduler."""
+"""The device of all cores of this machine."""
+
+OWN_DEVICES = frozenset({DEVICE, GPU})
+"""What all cores of this machine, and its first GPU, are called; also the types of its devices for the scheduler."""
 
 HOST = "local"
 """The id of this machine for the scheduler."""
@@ -193,7 +197,7 @@ def choose_devices(device: str) -> dict[str, OwnDevice]:
     """
     if device == DEVICE:
         return {DEVICE: OwnDevice(choose_cores(0))}
-    if device.startswith(GPU):
+    if _GPU.match(device):
         return _choose_gpus(device)
     devices = tuple(_own(part) for part in device.split("+"))
     usable = physical_cores()
@@ -214,9 +218,10 @@ def _choose_gpus(device: str) -> dict[str, OwnDevice]:
     found = [_GPU.fullmatch(part) for part in device.split("+")]
     if not all(found):
         raise TargetError(f"device {device!r}: this machine has {_WAYS}")
-    numbers = [int(match.group(1) or 0) for match in found if match is not None]
+    named = [match.group(1) for match in found if match is not None]
+    numbers = [int(number or 0) for number in named]
     gpus = {gpu.index: gpu for gpu in list_gpus()}
-    if device == GPU:
+    if named == [None]:
         numbers = list(gpus)[:1] or [0]
     if missing := [number for number in numbers if number not in gpus]:
         there = ", ".join(map(str, gpus)) or "none at all"

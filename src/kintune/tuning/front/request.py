@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import FULL_PRECISION, digest_of
+from kintune.core.capabilities import Capabilities, capabilities_of, kind_named
 from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig, named_files
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
@@ -18,7 +20,6 @@ from kintune.core.narrow_options import check_narrow_options
 from kintune.core.version import ELEMENTARY, FEATURES, __version__
 from kintune.errors import InputError, ModelError
 from kintune.files import check_writable, readable_files, sha256_of
-from kintune.hardware.gpu_target import GPU
 from kintune.hardware.software import TVM_VERSION
 from kintune.models.constants import describe_constants
 from kintune.models.ref import EXPORTED, ONNX, ZOO
@@ -81,10 +82,10 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
     """
     check_fields(config)
     check_algorithm(config.families)
+    can = _capabilities(config)
     if config.until is not None:
-        check_until(config.until, model, _compared(config), "a GPU" if _is_for_gpu(config) else "")
-    if _is_for_gpu(config):
-        refuse_several_shapes(model, "a GPU")
+        check_until(config.until, model, _compared(config), "" if can.other_runtimes else can.a_device)
+    refuse_several_shapes(model, can)
     if config.other_shapes == "onnxruntime":
         _check_other_shapes(model, config)
     _check_precision(config, model)
@@ -116,7 +117,7 @@ def _check_isolation(config: TuneConfig, model: ModelRef) -> None:
         InputError: they cannot, for this model or device.
         OrderError: this machine lacks what it takes.
     """
-    if _is_for_gpu(config):
+    if not _capabilities(config).confined:
         raise InputError("isolate is for CPUs, since a GPU's driver needs files of the system; leave it out")
     if model.kind == ZOO:
         raise InputError(f"isolate is for models in files; zoo:{model.source} is Kintune's own, so leave it out")
@@ -125,16 +126,16 @@ def _check_isolation(config: TuneConfig, model: ModelRef) -> None:
     require_isolation()
 
 
-def refuse_several_shapes(model: ModelRef, device: str) -> None:
+def refuse_several_shapes(model: ModelRef, device: Capabilities) -> None:
     """Refuse several combinations of shapes for a device whose results have a single one.
 
     Raises:
         InputError: the model has several.
     """
-    if model.more_shapes:
+    if model.more_shapes and not device.several_shapes:
         raise InputError(
             f"{model.name}: several shapes in one result are for this machine's CPU and for others' of its kind; for "
-            f"{device}, tune {spell_shapes(model.shapes)} and the others one by one"
+            f"{device.a_device}, tune {spell_shapes(model.shapes)} and the others one by one"
         )
 
 
@@ -174,7 +175,7 @@ def _check_precision(config: TuneConfig, model: ModelRef) -> None:
     Raises:
         InputError: they do not; the line says why.
     """
-    if _is_for_gpu(config):
+    if not _capabilities(config).narrow:
         if config.precision != "fp32":
             raise InputError(f"precision {config.precision}: narrower precisions are for CPUs; leave it out")
         if config.weights is not None:
@@ -199,14 +200,15 @@ def _compared(config: TuneConfig) -> tuple[str, ...]:
     return COMPARED if config.precision == "fp32" else (*COMPARED, *COMPARED_NARROW)
 
 
-def _is_for_gpu(config: TuneConfig) -> bool:
-    return config.device.startswith(GPU) or config.target.startswith(GPU)
+def _capabilities(config: TuneConfig) -> Capabilities:
+    """What the device can do, as far as what the user calls it says that."""
+    return capabilities_of(json.dumps({"kind": kind_named(config.device, config.target)}))
 
 
 def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
     if model.kind != ONNX:
         raise InputError(f"{model.name}: other shapes run in onnxruntime only if the model is an ONNX file")
-    if _is_for_gpu(config):
+    if not _capabilities(config).other_runtimes:
         raise InputError(f"{model.name}: other shapes run in onnxruntime only if the result is for a CPU")
     if not config.onnxruntime:
         raise InputError("other shapes cannot run in onnxruntime if no node may; leave one of the two options out")

@@ -21,7 +21,6 @@ from kintune.core.stage_results import Summary
 from kintune.core.version import FEATURES, __version__
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.hardware.cpu import data_caches
-from kintune.hardware.gpu_target import is_gpu
 from kintune.records import Run, RunState, Store
 from kintune.tuning.front.failure import failure_report
 from kintune.tuning.front.placement import MeasurementSite
@@ -110,8 +109,7 @@ class TuningRun:
         Raises:
             InputError: the device runs one combination of shapes alone, and the model has several.
         """
-        if is_gpu(about.device_type.target):
-            refuse_several_shapes(self.request.model, "a GPU")
+        refuse_several_shapes(self.request.model, about.device_type.capabilities)
         self._spec = spec = self._specify(about, cores, pipelined=pipelined)
         self._run = self._unfinished or self._create(spec, about)
         return spec

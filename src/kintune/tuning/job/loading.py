@@ -8,12 +8,10 @@ import msgspec
 import tvm
 
 from kintune.compiler.graph.workload import StandaloneWorkload
+from kintune.core.capabilities import FOR_INT8
 from kintune.core.config import JobSpec
-from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.stage_results import QUANTISED_FILE
 from kintune.errors import ModelError, ShapeError, UnsupportedValues
-from kintune.hardware.gpu_target import is_gpu
-from kintune.hardware.narrow_instructions import FOR_INT8
 from kintune.models.onnx_path import onnx_path_of
 from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.networks import Networks, load_networks
@@ -86,5 +84,4 @@ def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str
 
 def may_run_in_onnxruntime(spec: JobSpec) -> bool:
     """Whether something may run in onnxruntime: the user allows it, and the result is for a CPU like this one."""
-    for_cpu = not is_gpu(spec.device_type.target) and not spec.device_type.protocol.endswith(FLUSHED)
-    return spec.options.onnxruntime and for_cpu
+    return spec.options.onnxruntime and spec.device_type.capabilities.other_runtimes

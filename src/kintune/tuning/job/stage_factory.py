@@ -12,7 +12,6 @@ import msgspec
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
 from kintune.core.keeping import Keeping
-from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.messages import Work
 from kintune.core.outcome import Outcome, Status
 from kintune.core.plan import Round
@@ -28,7 +27,6 @@ from kintune.core.stage_requests import (
     ValidationItem,
 )
 from kintune.core.stage_results import BOARD_FILE, DraftPrograms, Packaged, Prepared, StageName
-from kintune.hardware.gpu_target import is_gpu
 from kintune.validate.baseline_timing import baseline_conditions, estimate_baselines_s
 from kintune.validate.validation import estimate_validation_s
 
@@ -130,7 +128,7 @@ class StageFactory:
         item = msgspec.structs.replace(self._item(packaged), timed=False)
         if not self._spec.options.search and self._prepared is not None and self._prepared.subgraphs:
             flops = sum(subgraph.weight * subgraph.flops for subgraph in self._prepared.subgraphs)
-            item = msgspec.structs.replace(item, find_slow=not is_gpu(self._spec.device_type.target), flops=flops)
+            item = msgspec.structs.replace(item, find_slow=self._spec.device_type.capabilities.plans, flops=flops)
         apart = None
         if packaged.quantised is not None:
             options = self._spec.options
@@ -309,7 +307,7 @@ class StageFactory:
         stage = self._stage(kind, kind, self._device(), then=None if kind == StageName.PROVE else self._here())
         constants = (constant.path or None for constant in item.constants.values())
         written = (item.tuned, item.untuned, item.beside)
-        is_board = self._spec.device_type.protocol.endswith(FLUSHED)
+        is_board = self._spec.device_type.capabilities.remote
         files = (
             *written,
             *(f"{file}{BOARD_FILE}" for file in written if file is not None and is_board),

@@ -22,7 +22,6 @@ from kintune.compiler.space.tvm_space import TvmSpace
 from kintune.core.candidate import FULL_PRECISION, UNTUNED, Candidate, Sketch
 from kintune.core.config import JobSpec
 from kintune.core.keeping import Keeping
-from kintune.core.measurement_protocol import FLUSHED
 from kintune.core.model import Combination
 from kintune.core.quantisation import INT8
 from kintune.core.stage_requests import BaselineItem, Built
@@ -80,8 +79,9 @@ class TvmBackend:
         """Import the model, lower it for the target with each combination of its shapes, and list its subgraphs with
         their sketches.
         """
-        if spec.model.more_shapes and spec.device_type.protocol.endswith(FLUSHED):
-            raise ModelError(f"{spec.model.name}: a board runs one combination of shapes; tune them one by one")
+        can = spec.device_type.capabilities
+        if spec.model.more_shapes and not can.several_shapes:
+            raise ModelError(f"{spec.model.name}: {can.a_device} runs one combination of shapes; tune them one by one")
         check_narrow(spec.device_type, spec.options.precision, spec.options.weights)
         target = tvm.target.Target(_target(spec))
         files = JobFiles(spec)
@@ -388,7 +388,7 @@ class TvmBackend:
         if len(built) > 1:
             return kept
         ((lowered, _),) = built
-        if spec.device_type.protocol.endswith(FLUSHED):
+        if spec.device_type.capabilities.remote:
             build_vm_executable(lowered, programs, target, manifest, kernels).save(f"{path}{BOARD_FILE}")
         return kept
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kintune.core.measurement_protocol import FLUSHED, DeviceType
+from kintune.core.measurement_protocol import DeviceType
 from kintune.errors import InputError
-from kintune.hardware.gpu_target import is_gpu
 from kintune.validate.baselines.baseline import Baseline, BaselineModel
 from kintune.validate.baselines.kintune_executable import KintuneExecutable
 from kintune.validate.baselines.onnx_runtime import OnnxRuntime, OnnxRuntimeFlushing
@@ -51,7 +50,7 @@ BASELINES: Mapping[str, Callable[[bool], Baseline]] = {
 
 def run_on(device: DeviceType) -> bool:
     """Returns whether the runtimes run on such a device as it is measured: not on a GPU, nor on a board."""
-    return not is_gpu(device.target) and not device.protocol.endswith(FLUSHED)
+    return device.capabilities.other_runtimes
 
 
 def takes(name: str, model: BaselineModel) -> bool:
