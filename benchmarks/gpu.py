@@ -125,14 +125,13 @@ def tune_stock(network: str, minutes: float, folder: Path) -> dict[str, Any]:
     from kintune.compiler.graph.lower import lower
     from kintune.core.model import ModelRef
     from kintune.models.importer import load
-    from kintune.runtime.cuda_codegen import compiling_for, enable_cuda, load_runtime
+    from kintune.runtime.cuda_codegen import compiling_for, load_runtime
     from kintune.runtime.target import resolve_target
     from kintune.runtime.vm_executable import VmExecutable
     from kintune_lab.tuners.measurement import StockTools
     from kintune_lab.tuners.setup import SharedSetup
     from kintune_lab.tuners.stock_tuner import StockTuner
 
-    enable_cuda()
     canonical = resolve_target("cuda", 1)
     target = tvm.target.Target(json.loads(canonical))
     imported = load(ModelRef("zoo", network, network))

@@ -126,12 +126,11 @@ def build_steps(sample: Sample) -> dict[str, float]:
     import tvm_ffi
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    from kintune.compiler.graph.lowering_rules import use_vector_functions
+    from kintune.compiler.graph.own_rules import own_rules
     from kintune.compiler.space.features import FeatureExtractor
     from kintune.compiler.space.replay import Replayer, load_workload
     from kintune.hardware.toolchain import link
 
-    use_vector_functions()
     target = tvm.target.Target(json.loads(sample.target))
     spent: defaultdict[str, float] = defaultdict(float)
 
@@ -151,7 +150,8 @@ def build_steps(sample: Sample) -> dict[str, float]:
             schedule = replayers[candidate.workload](sample.sketches[candidate.sketch], candidate).schedule
         with step("(full features)"):
             extractors[candidate.workload]([schedule])
-        with tvm.transform.PassContext(opt_level=3, config={"tirx.disable_assert": True}):
+        passes = tvm.transform.PassContext(opt_level=3, config={"tirx.disable_assert": True})
+        with passes, own_rules(target):
             with step("passes"):
                 module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(schedule.mod)
                 module = tvm.tirx.transform.BindTarget(target.with_host(target))(module)

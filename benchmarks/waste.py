@@ -85,7 +85,7 @@ def twins(store: Store, found: Iterable[Trial], sample: int, seed: int) -> dict[
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    from kintune.compiler.graph.lowering_rules import use_vector_functions
+    from kintune.compiler.graph.own_rules import own_rules
     from kintune.compiler.space.generator import load_intrinsics
     from kintune.compiler.space.replay import Replayer, load_workload
     from kintune.compiler.space.tvm_space import TvmSpace
@@ -93,7 +93,6 @@ def twins(store: Store, found: Iterable[Trial], sample: int, seed: int) -> dict[
     from kintune.search.processor import Processor
 
     load_intrinsics()
-    use_vector_functions()
     device = store.devices.list()[0]
     target = tvm.target.Target(json.loads(device.target))
     by_workload: defaultdict[str, list[Trial]] = defaultdict(list)
@@ -125,7 +124,8 @@ def twins(store: Store, found: Iterable[Trial], sample: int, seed: int) -> dict[
     def text(trial: Trial) -> str:
         replay = Replayer(modules[trial.candidate.workload], target)
         scheduled = replay(by_digest[trial.candidate.sketch], trial.candidate).schedule.mod
-        with tvm.transform.PassContext(opt_level=3, config={"tirx.disable_assert": True}):
+        passes = tvm.transform.PassContext(opt_level=3, config={"tirx.disable_assert": True})
+        with passes, own_rules(target):
             module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
             module = tvm.tirx.transform.BindTarget(target.with_host(target))(module)
             pipeline, finish, _ = tvm.tirx.get_default_tir_pipeline(target)

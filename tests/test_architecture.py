@@ -142,6 +142,12 @@ def test_nothing_asks_for_the_kind_of_a_device() -> None:
     assert {name: number for name, number in found.items() if number} == KIND_QUESTIONS
 
 
+def test_the_state_of_tvm_is_changed_in_one_place() -> None:
+    writers = re.compile(r"\b(register_op_attr|reset_attr|register_intrin_lowering|(register|remove)_global_func)\b")
+    places = [str(path.relative_to(ROOT / "src")) for path in SOURCES if writers.search(path.read_text())]
+    assert places == ["kintune/runtime/tvm_state.py"]
+
+
 @pytest.mark.tvm
 @pytest.mark.may_use("torch")
 def test_what_a_module_lists_is_there_and_documented() -> None:

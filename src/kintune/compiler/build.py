@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm.tirx.buffer import BufferType
 
 from kintune.compiler.bounds import keeping_lowered, prove
-from kintune.compiler.graph.lowering_rules import use_vector_functions, vectorise_nan_tests
+from kintune.compiler.graph.own_rules import own_rules
 from kintune.compiler.programs.registry import instructions_of
 from kintune.compiler.space.generator import default_schedule, load_intrinsics
 from kintune.compiler.space.packing import without_packing
@@ -115,13 +115,11 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> tupl
     The function does not check its arguments: the code for that takes longer to compile than many kernels.  Returns as
     well what may lie outside of its buffers, if it is for a CPU.
     """
-    use_vector_functions()
-    vectorise_nan_tests(target)
     plans = capabilities(target).plans
     if plans:
         module = tvm.IRModule({ENTRY: module[ENTRY].with_attr("global_symbol", name)}, attrs=module.attrs)
     passes = keeping_lowered(opt_level=_OPTIMISATION, config={"tirx.disable_assert": True})
-    with passes as functions, compiling_for(target):
+    with passes as functions, own_rules(target), compiling_for(target):
         executable = tvm.compile(module, target)
     linked = link_program(executable, architecture_of(target))
     if not plans:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-import tvm_ffi
-
 from kintune.compiler.build import ENTRY
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.errors import DeviceError
+from kintune.runtime.tvm_state import function_registered
 
 __all__ = ["FlushingBackend", "KernelTimer", "check_plausible", "in_batches", "is_decided", "medians_us"]
 
@@ -63,14 +62,13 @@ class FlushingBackend(Protocol):
 
 
 class KernelTimer:
-    """Times kernels.  Only one timer may be in use in a process, from one thread: it registers a global function."""
+    """Times kernels.  Only one timer may run at once in a process: meanwhile a global function is its own."""
 
     def __init__(self, backend: FlushingBackend, clock: Callable[[], float] = time.perf_counter) -> None:
         """`clock` tells seconds; it times the runs that are not timed inside the runtime."""
         self._backend = backend
         self._clock = clock
         self._prepare: Callable[[], None] | None = None
-        tvm_ffi.register_global_func(_FLUSH, self._flush, override=True)
 
     def run(
         self, module: Any, arguments: Sequence[Any], weights: Sequence[Any], protocol: MeasurementProtocol
@@ -142,7 +140,8 @@ class KernelTimer:
         evaluator = module.time_evaluator(
             ENTRY, self._backend.device, number=1, repeat=runs * repeats, f_preproc=_FLUSH if self._prepare else ""
         )
-        return medians_us(evaluator(*arguments).results, runs)
+        with function_registered(_FLUSH, self._flush):
+            return medians_us(evaluator(*arguments).results, runs)
 
     def _flush(self, *_arguments: Any) -> None:
         if self._prepare:

@@ -108,11 +108,7 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
         with quiet():
             import onnxslim
 
-            if not _LIBRARY_LOGGER.handlers:
-                _LIBRARY_LOGGER.addHandler(logging.NullHandler())  # or it installs one that writes to the terminal
-            _compare_names_first()
-
-            with _few_rounds(model):
+            with _state_of_onnxslim(few_rounds=len(model.graph.node) >= _LARGE_GRAPH):
                 slimmed: ModelProto = onnxslim.slim(model, **options)
     except Exception:  # onnxslim raises exceptions of many types
         return None
@@ -125,33 +121,34 @@ def _slimmed(original: ModelProto, options: Mapping[str, Any]) -> ModelProto | N
 
 
 @contextmanager
-def _few_rounds(model: ModelProto) -> Iterator[None]:
-    """Let onnxslim pass through a large graph twice: in further rounds it finds next to nothing, and takes as long."""
-    if os.environ.get(_ROUNDS) or len(model.graph.node) < _LARGE_GRAPH:
-        yield
-        return
-    os.environ[_ROUNDS] = "2"
-    try:
-        yield
-    finally:
-        del os.environ[_ROUNDS]
+def _state_of_onnxslim(*, few_rounds: bool) -> Iterator[None]:
+    """Change global state of onnxslim for a run, and put it back.
 
-
-def _compare_names_first() -> None:
-    """Let variables of onnxslim compare their names first.
-
-    It looks up each input of a graph in lists of all tensors, tens of times, and compares all else before it decides.
+    It logs nothing, instead of installing a handler that writes to the terminal.  Its variables compare their names
+    first: it looks up each input of a graph in lists of all tensors, tens of times, and compares all else before it
+    decides.  With `few_rounds` it passes through a graph twice, unless its user has said how often: in further rounds
+    it finds next to nothing in a large graph, and takes as long.
     """
     from onnxslim.third_party.onnx_graphsurgeon.ir.tensor import Variable
 
-    thorough = Variable.__eq__
-    if thorough.__module__ == __name__:
-        return
+    thorough, rounds, handler = Variable.__eq__, os.environ.get(_ROUNDS), logging.NullHandler()
 
     def equal(one: Any, other: Any) -> bool:
         return one is other or bool(isinstance(other, Variable) and one.name == other.name and thorough(one, other))
 
+    _LIBRARY_LOGGER.addHandler(handler)
     Variable.__eq__ = equal
+    if few_rounds and not rounds:
+        os.environ[_ROUNDS] = "2"
+    try:
+        yield
+    finally:
+        Variable.__eq__ = thorough
+        _LIBRARY_LOGGER.removeHandler(handler)
+        if rounds is None:
+            os.environ.pop(_ROUNDS, None)
+        else:
+            os.environ[_ROUNDS] = rounds
 
 
 def _hide_randomness(model: ModelProto) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from kintune.errors import OrderError
 from kintune.hardware.gpus import ORDER_VARIABLE, provide_driver
 from kintune.hardware.toolchain import compile_cubin, find_nvcc
 from kintune.runtime.target import capabilities
+from kintune.runtime.tvm_state import function_registered
 
-__all__ = ["compiling_for", "enable_cuda", "load_runtime"]
+__all__ = ["compiling_for", "load_runtime"]
 
 _CREATE = "ffi.Module.create.cuda"
 _TOOLKIT = "libcudart.so.13"
@@ -33,21 +35,15 @@ def compiling_for(target: tvm.target.Target) -> AbstractContextManager[Any]:
     """
     if not capabilities(target).compiler:
         return nullcontext()
-    enable_cuda()
-    within: AbstractContextManager[Any] = target
-    return within
-
-
-@cache
-def enable_cuda() -> None:
-    """Let this process build programs for GPUs, whether or not it has one.
-
-    Raises:
-        OrderError: there is no CUDA compiler, or a part of its toolkit is missing.
-    """
     find_nvcc()
     load_runtime()
-    tvm_ffi.register_global_func(_COMPILE, _compile, override=True)
+    return _within(target)
+
+
+@contextmanager
+def _within(target: tvm.target.Target) -> Iterator[None]:
+    with target, function_registered(_COMPILE, _compile):
+        yield
 
 
 @cache

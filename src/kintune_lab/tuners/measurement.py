@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
-from kintune.compiler.graph.lowering_rules import use_vector_functions, vectorise_nan_tests
+from kintune.compiler.graph.own_rules import own_rules
 from kintune.compiler.space.replay import save_workload
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.outcome import Outcome, Status
@@ -46,8 +46,7 @@ class StockTools(NamedTuple):
 
 def _prepare_builder() -> None:
     """Let a process of the stock builder lower functions for a CPU as Kintune does."""
-    use_vector_functions()
-    vectorise_nan_tests(tvm.target.Target("llvm"))
+    own_rules(tvm.target.Target("llvm")).__enter__()  # for as long as the process lives
 
 
 STOCK_TOOLS = StockTools(

@@ -31,9 +31,8 @@ def _computed(name: str, x: NDArray[Any], vector: int, plus: float = 0.0) -> NDA
     import tvm
     from tvm import te, tirx
 
-    from kintune.compiler.graph.lowering_rules import use_vector_functions
+    from kintune.compiler.graph.own_rules import own_rules
 
-    use_vector_functions()
     source = te.placeholder(x.shape, name="source", dtype=str(x.dtype))
     result = te.compute(
         x.shape,
@@ -47,7 +46,9 @@ def _computed(name: str, x: NDArray[Any], vector: int, plus: float = 0.0) -> NDA
         _, inner = schedule.split(loop, [None, vector])
         schedule.vectorize(inner)
     output = tvm.runtime.empty(x.shape, str(x.dtype))
-    tvm.compile(schedule.mod, "llvm")["main"](tvm.runtime.tensor(x), output)
+    with own_rules(tvm.target.Target("llvm")):
+        compiled = tvm.compile(schedule.mod, "llvm")
+    compiled["main"](tvm.runtime.tensor(x), output)
     computed: NDArray[Any] = output.numpy()
     return computed
 
@@ -109,15 +110,15 @@ def test_no_element_is_a_call(name: str) -> None:
     import tvm
     from tvm import te, tirx
 
-    from kintune.compiler.graph.lowering_rules import use_vector_functions
+    from kintune.compiler.graph.own_rules import own_rules
 
-    use_vector_functions()
     source = te.placeholder((16,), name="source")
     result = te.compute((16,), lambda i: getattr(tirx, name)(source[i]), name="result")
     schedule = tvm.s_tir.Schedule(te.create_prim_func([source, result]).with_attr("global_symbol", "main"))
     (loop,) = schedule.get_loops(schedule.get_sblock("result"))
     schedule.vectorize(loop)
-    assembly = tvm.compile(schedule.mod, "llvm").mod.inspect_source("asm")
+    with own_rules(tvm.target.Target("llvm")):
+        assembly = tvm.compile(schedule.mod, "llvm").mod.inspect_source("asm")
     assert not [line for line in assembly.splitlines() if "call" in line and f"{name}f" in line]
 
 
@@ -151,16 +152,16 @@ def _extreme(name: str, shape: tuple[int, ...], axis: int | None) -> Any:
     import tvm
     from tvm import relax
 
-    from kintune.compiler.graph.lowering_rules import keep_nan
+    from kintune.compiler.graph.own_rules import own_rules
 
-    keep_nan()
     builder = relax.BlockBuilder()
     operands = [relax.Var(each, relax.TensorType(shape, "float32")) for each in ("x", "y")[: 2 if axis is None else 1]]
     operator: Any = getattr(relax.op, name)
     with builder.function("main", operands):
         call = operator(*operands) if axis is None else operator(*operands, axis)
         builder.emit_func_output(builder.emit(call))
-    functions = relax.transform.LegalizeOps()(builder.get()).functions_items()
+    with own_rules(tvm.target.Target("llvm")):
+        functions = relax.transform.LegalizeOps()(builder.get()).functions_items()
     (function,) = (each for _, each in functions if isinstance(each, tvm.tirx.PrimFunc))
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
     loops = schedule.get_loops(schedule.get_child_blocks(schedule.get_sblock("root"))[0])
@@ -181,11 +182,11 @@ def _hostile(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
 def test_extremes_of_two_tensors_test_whole_vectors_for_nan(name: str, cpu: tvm.target.Target) -> None:
     import tvm
 
-    from kintune.compiler.graph.lowering_rules import vectorise_nan_tests
+    from kintune.compiler.graph.own_rules import own_rules
 
     shape = (7, 160)
-    vectorise_nan_tests(cpu)
-    compiled = tvm.compile(_extreme(name, shape, None), cpu)
+    with own_rules(cpu):
+        compiled = tvm.compile(_extreme(name, shape, None), cpu)
     assert "fcmp uno <16 x float>" in compiled.mod.inspect_source("ll"), "each element is tested by itself"
     for seed in range(20):
         x, y = _hostile(shape, seed), _hostile(shape, seed + 100)
@@ -198,10 +199,10 @@ def test_extremes_of_two_tensors_test_whole_vectors_for_nan(name: str, cpu: tvm.
 def test_extremes_over_an_axis_test_whole_vectors_for_nan(name: str, cpu: tvm.target.Target) -> None:
     import tvm
 
-    from kintune.compiler.graph.lowering_rules import vectorise_nan_tests
+    from kintune.compiler.graph.own_rules import own_rules
 
-    vectorise_nan_tests(cpu)
-    compiled = tvm.compile(_extreme(name, (9, 160), 0), cpu)
+    with own_rules(cpu):
+        compiled = tvm.compile(_extreme(name, (9, 160), 0), cpu)
     assert "fcmp uno <16 x float>" in compiled.mod.inspect_source("ll"), "each element is tested by itself"
     for place in range(9):  # NaN at each place, and a column of every kind of number
         x = _hostile((9, 160), place)
@@ -216,7 +217,7 @@ def test_vectors_are_tested_for_nan_only_where_the_compiler_can(cpu: tvm.target.
     """In CUDA, two vectors cannot be compared by one operator."""
     import tvm
 
-    from kintune.compiler.graph.lowering_rules import vectorise_nan_tests
+    from kintune.compiler.graph.own_rules import own_rules
 
     def vectorised() -> bool:
         return bool(tvm.ir.Op.get("tirx.isnan").get_attr("TVectorizable"))
@@ -224,6 +225,9 @@ def test_vectors_are_tested_for_nan_only_where_the_compiler_can(cpu: tvm.target.
     gpu = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
     found = []
     for target in (cpu, gpu, gpu, cpu, cpu):
-        vectorise_nan_tests(target)
+        with own_rules(target), own_rules(target):
+            found.append(vectorised())
+    with own_rules(cpu), own_rules(gpu):
         found.append(vectorised())
-    assert found == [True, False, False, True, True]
+    assert found == [True, False, False, True, True, False]
+    assert not vectorised()

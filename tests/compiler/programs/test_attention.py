@@ -30,11 +30,11 @@ def workload(spelling: Spelling, target: Any) -> Any:
 def run(module: Any, target: Any, operands: list[Any]) -> Any:
     import tvm
 
-    from kintune.compiler.graph.lowering_rules import use_vector_functions
+    from kintune.compiler.graph.own_rules import own_rules
     from kintune.compiler.space.generator import default_schedule
 
-    use_vector_functions()
-    built = tvm.compile(default_schedule(module, target), target)
+    with own_rules(target):
+        built = tvm.compile(default_schedule(module, target), target)
     result = module["main"].params[-1]
     out = tvm.runtime.tensor(np.full([int(extent) for extent in result.shape], np.nan, np.float32))
     built["main"](*(tvm.runtime.tensor(operand) for operand in operands), out)

@@ -53,11 +53,12 @@ def run(module: Any, recurrence: Recurrence, values: list[Any]) -> list[Any]:
     """What a module with the weights as they are computes."""
     import tvm
 
-    from kintune.compiler.graph.lowering_rules import use_vector_functions
+    from kintune.compiler.graph.own_rules import own_rules
     from kintune.runtime.target import resolve_target
 
-    use_vector_functions()
-    built = tvm.compile(module, tvm.target.Target(json.loads(resolve_target("native", 2))))
+    target = tvm.target.Target(json.loads(resolve_target("native", 2)))
+    with own_rules(target):
+        built = tvm.compile(module, target)
     results = [np.full(shape, np.nan, np.float32) for _, shape in recurrence.results]
     tensors = [tvm.runtime.tensor(array) for array in (*values, *results)]
     built["main"](*tensors)

@@ -20,10 +20,10 @@ def _run(function: tvm.tirx.PrimFunc, target: tvm.target.Target, *arrays: np.nda
     """The last argument after a call."""
     import tvm
 
-    from kintune.compiler.graph.lowering_rules import use_vector_functions
+    from kintune.compiler.graph.own_rules import own_rules
 
-    use_vector_functions()
-    built = tvm.compile(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), target)
+    with own_rules(target):
+        built = tvm.compile(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), target)
     tensors = [tvm.runtime.tensor(array) for array in arrays]
     built["main"](*tensors)
     return np.asarray(tensors[-1].numpy())

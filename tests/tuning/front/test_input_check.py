@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kintune.core.capabilities import FOR_INT8
 from kintune.core.config import Options
 from kintune.core.model import ModelRef
 from kintune.core.report import ProgressReport
 from kintune.errors import InputError
-from kintune.core.capabilities import FOR_INT8
 from kintune.models.constants import constant_of
 from kintune.tuning.front import driver, input_check
 from kintune.tuning.front.input_check import check_inputs

@@ -19,7 +19,7 @@ from kintune.compiler.graph.keepable import COMPILED, keepable_functions
 from kintune.compiler.graph.kept_tensors import KeptTensors, keep_tensors
 from kintune.compiler.graph.kernel_library import KernelLibrary, RefusedKernels, build_kernels
 from kintune.compiler.graph.lower import Lowered
-from kintune.compiler.graph.lowering_rules import keep_nan, use_vector_functions, vectorise_nan_tests
+from kintune.compiler.graph.own_rules import own_rules
 from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES, pieces_of
 from kintune.compiler.graph.plan import Planned, plan_network
 from kintune.compiler.graph.plan_check import prove_plan
@@ -135,7 +135,7 @@ def assemble_plan(
         module, kept = _with_kept_tensors(module, lowered, chosen, target, keeping)
     linked: dict[str, _Linked] = {}
     try:
-        with target:
+        with target, own_rules(target):
             main, weights = _packed(module, lowered.weights)
             passes = [
                 *_to_kernels(target),
@@ -143,9 +143,6 @@ def assemble_plan(
                 _link_compiled(kernels or {}, linked),
                 relax.transform.AttachGlobalSymbol(),
             ]
-            use_vector_functions()
-            vectorise_nan_tests(target)
-            keep_nan()
             called = tvm.transform.Sequential(passes)(_with_a_kernel(main))
             planned = plan_network(called, weights, linked, inputs=inputs, outputs=outputs, checks=checks)
             used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
@@ -360,10 +357,8 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[s
             relax.transform.AttachGlobalSymbol(),
         ]
     )
-    use_vector_functions()
-    vectorise_nan_tests(target)
-    keep_nan()
-    executable = tvm.relax.build(_with_a_kernel(module), target=target, relax_pipeline=passes)
+    with own_rules(target):
+        executable = tvm.relax.build(_with_a_kernel(module), target=target, relax_pipeline=passes)
     return _Compiled(executable, tuple(each.built.object_file for each in linked.values()))
 
 

@@ -27,13 +27,11 @@ from kintune.compiler.graph.integer_products import LowerByteProducts
 from kintune.compiler.graph.integers import UseIntegers, multiplies_bytes
 from kintune.compiler.graph.layout import ChooseLayouts
 from kintune.compiler.graph.layout_marks import CheckLayoutMarks
-from kintune.compiler.graph.lowering_rules import divide_exactly, keep_nan
 from kintune.compiler.graph.needed_rows import ComputeNeededRows
 from kintune.compiler.graph.no_elements import ReduceNothing
-from kintune.compiler.graph.norm_rules import lower_norms
 from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
 from kintune.compiler.graph.norms import RecogniseNorms
-from kintune.compiler.graph.pieces import mark_pieces
+from kintune.compiler.graph.own_rules import own_rules
 from kintune.compiler.graph.provenance import (
     KernelOrigin,
     Trail,
@@ -83,11 +81,7 @@ def lower(
 
     The attribute `num_input` of `main`, if present, is ignored: every parameter of an imported `main` is an input.
     """
-    keep_nan()
-    divide_exactly()
-    lower_norms()
-    mark_pieces()
-    with target:
+    with target, own_rules(target):
         module, variables = number_bindings(module)
         module = tvm.transform.Sequential(
             _graph_passes(target, conservative, patterns) + _operator_passes(target, conservative)

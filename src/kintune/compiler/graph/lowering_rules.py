@@ -1,12 +1,12 @@
-"""Rules by which this process lowers some operators, in place of TVM's own.
+"""Rules by which some operators are lowered, in place of TVM's own; `own_rules` sets them.
 
-`use_vector_functions`: TVM calls the C library for each element of an `exp`, `erf`, `tanh` or `sigmoid`; for a layer of
+`elementary_rules`: TVM calls the C library for each element of an `exp`, `erf`, `tanh` or `sigmoid`; for a layer of
 BERT with its error function, that takes two fifths of the time.  Here they become polynomials, which are computed for
 whole vectors.  Infinities and NaN are handled as in the C library.  `benchmarks/elementary.py` fits the coefficients
 and prints the largest errors, some 1e-7.  The exponential is reduced to a power of two and a remainder as in Cody and
 Waite, "Software Manual for the Elementary Functions" (1980), chapter 6.
 
-`keep_nan`: maxima and minima propagate NaN, as in other runtimes.  Compiled code for `max(a, b)` returns `b` if either
+`nan_rules`: maxima and minima propagate NaN, as in other runtimes.  Compiled code for `max(a, b)` returns `b` if either
 is NaN, as the instruction of x86 does.  So a constant bound becomes the first operand, which costs nothing.  If both
 operands are computed, the first is tested for NaN.
 
@@ -14,10 +14,10 @@ TVM's simplifier takes floating-point numbers for real ones: `x - x` and `x * 0`
 an operand is compared with, or taken from, itself, or multiplied by a constant 0, the result is written as a test for
 NaN and infinities.
 
-`vectorise_nan_tests`: TVM takes vectors apart where an element is tested for NaN, as in such a maximum.  LLVM has an
+`nan_tests`: TVM takes vectors apart where an element is tested for NaN, as in such a maximum.  LLVM has an
 instruction for the whole vector, with which a vectorised maximum takes about an eighth of the time.
 
-`divide_exactly`: quantisation divides by the scale and rounds once, as in other runtimes.  TVM turns a division by a
+`quotient_rules`: quantisation divides by the scale and rounds once, as in other runtimes.  TVM turns a division by a
 constant into a product with its inverse, which is rounded; so a value halfway between two integers may be rounded to
 the wrong one.  Therefore the scale is written as the integer with its bits, which is reinterpreted as a float: TVM's
 simplifier does not see a constant there, and the reinterpretation costs nothing.
@@ -27,8 +27,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,11 +38,10 @@ from tvm.relax.transform.legalize_ops.common import _try_convert_to_scalar_const
 
 from kintune.compiler.graph.extreme_rules import EXTREMES, is_nan
 from kintune.compiler.hidden_values import bindable
-from kintune.runtime.target import capabilities
+from kintune.runtime.tvm_state import OperatorAttribute
 
-__all__ = ["divide_exactly", "keep_nan", "use_vector_functions", "vectorise_nan_tests"]
+__all__ = ["elementary_rules", "nan_rules", "nan_tests", "quotient_rules"]
 
-_LEVEL = 100  # above that of TVM's own rules
 _LEGALISE = "FLegalize"
 _LOWER = ("llvm.FLowerIntrinsic", "default.FLowerIntrinsic")  # TVM's own rules; the first that exists is used
 _VECTORISES = "TVectorizable"
@@ -70,30 +68,19 @@ _TANH = (
 _TANH_LIMIT = 0.625
 
 
-@cache
-def use_vector_functions() -> None:
-    """Register, in this process, rules that lower elementary functions of float32 to vector arithmetic.
+def elementary_rules() -> Iterator[OperatorAttribute]:
+    """The rules that lower elementary functions of float32 to vector arithmetic.
 
     Functions for which the C library is called are computed element by element where the compiler has made vectors.
     """
     for name, function in {**dict.fromkeys(_OF_SINGLE_ELEMENTS), **_FUNCTIONS}.items():
-        tvm.ir.Op.get(name).set_attr(_VECTORISES, value=True, plevel=_LEVEL)
-        tirx.register_intrin_lowering(name, target="llvm", f=_rule(name, function), level=_LEVEL)
+        yield OperatorAttribute(name, _VECTORISES, True)
+        yield OperatorAttribute(name, _LOWER[0], _rule(name, function))
 
 
-def vectorise_nan_tests(target: tvm.target.Target) -> None:
-    """Let the compiler, in this process, test whole vectors for NaN if it compiles for a CPU.
-
-    CUDA has no such test of a vector.  So call it before each compilation, and compile for one kind of device at once.
-    """
-    test = tvm.ir.Op.get("tirx.isnan")
-    wanted = capabilities(target).llvm_kernels
-    if bool(test.get_attr(_VECTORISES)) == wanted:
-        return
-    if wanted:
-        test.set_attr(_VECTORISES, value=True, plevel=_LEVEL)
-    else:
-        test.reset_attr(_VECTORISES)
+def nan_tests(*, by_vectors: bool) -> OperatorAttribute:
+    """Whether whole vectors are tested for NaN, which CUDA has no instruction for."""
+    return OperatorAttribute("tirx.isnan", _VECTORISES, by_vectors or None)
 
 
 def _rule(name: str, function: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
@@ -205,9 +192,8 @@ def _constant(kind: str, value: float) -> Any:
     return tirx.Broadcast(constant, int(lanes)) if lanes else constant
 
 
-@cache
-def keep_nan() -> None:
-    """Register, in this process, rules that legalise maxima, minima, clips and ReLUs so that they propagate NaN.
+def nan_rules() -> Iterator[OperatorAttribute]:
+    """The rules that legalise maxima, minima, clips and ReLUs so that they propagate NaN.
 
     And those for quotients by a constant 0, which are NaN or infinite, for products with it, and for what is taken
     from, or compared with, itself.
@@ -224,7 +210,7 @@ def keep_nan() -> None:
         ("relax.clip", _clip),
         *EXTREMES.items(),
     ):
-        tvm.ir.register_op_attr(name, _LEGALISE, rule, level=_LEVEL)
+        yield OperatorAttribute(name, _LEGALISE, rule)
 
 
 def _pairwise(function: Any, element: Callable[[Any, Any], Any]) -> Callable[..., relax.Expr]:
@@ -355,9 +341,8 @@ def _is_number(expression: relax.Expr) -> bool:
 _BITS = {"float32": ("<f", "<i", "int32"), "float64": ("<d", "<q", "int64")}
 
 
-@cache
-def divide_exactly() -> None:
-    """Register, in this process, a rule that legalises quantisation to integers as an exact division by the scale."""
+def quotient_rules() -> Iterator[OperatorAttribute]:
+    """The rule that legalises quantisation to integers as an exact division by the scale."""
     usual = tvm.ir.Op.get("relax.quantize").get_attr(_LEGALISE)
 
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -379,7 +364,7 @@ def divide_exactly() -> None:
         operands = (_try_convert_to_scalar_const(step), _try_convert_to_scalar_const(zero))
         return builder.call_te(quantise, data, *operands, primfunc_name_hint="quantize")
 
-    tvm.ir.register_op_attr("relax.quantize", _LEGALISE, legalise, level=_LEVEL)
+    yield OperatorAttribute("relax.quantize", _LEGALISE, legalise)
 
 
 def _at(parameter: Any, indices: tuple[Any, ...], axis: int) -> Any:

@@ -12,8 +12,7 @@ is then element-wise, so that it is fused with its neighbours.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,13 +23,13 @@ from kintune.compiler.graph.rewriting import operator_of, static_shape, value_of
 from kintune.compiler.programs.loops import index
 from kintune.compiler.programs.statistics import statistics_kernel
 from kintune.runtime.target import capabilities
+from kintune.runtime.tvm_state import OperatorAttribute
 
-__all__ = ["NORM", "lower_norms"]
+__all__ = ["NORM", "norm_rules"]
 
 NORM = "kintune.norm"
 """The attribute of a PrimFunc that is a norm or a softmax and nothing else."""
 
-_LEVEL = 100  # above the compiler's own rules
 _LEGALISE = "FLegalize"
 _TYPES = frozenset({"float32", "float64"})
 
@@ -92,15 +91,16 @@ class _Place(NamedTuple):
         return [indices[self.channel]] if self.channel >= 0 else [indices[axis] for axis in self.axes]
 
 
-@cache
-def lower_norms() -> None:
-    """Register these lowering rules for norms and softmax in this process."""
+def norm_rules() -> Iterator[OperatorAttribute]:
+    """These lowering rules for norms and softmax."""
     for name in ("layer_norm", "rms_norm", "instance_norm", "group_norm"):
-        _register(f"relax.nn.{name}", _norm)
-    _register("relax.nn.softmax", _softmax)
+        yield _attribute(f"relax.nn.{name}", _norm)
+    yield _attribute("relax.nn.softmax", _softmax)
 
 
-def _register(name: str, rule: Callable[[relax.BlockBuilder, relax.Call, tuple[int, ...]], relax.Expr | None]) -> None:
+def _attribute(
+    name: str, rule: Callable[[relax.BlockBuilder, relax.Call, tuple[int, ...]], relax.Expr | None]
+) -> OperatorAttribute:
     usual = tvm.ir.Op.get(name).get_attr(_LEGALISE)
 
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
@@ -111,7 +111,7 @@ def _register(name: str, rule: Callable[[relax.BlockBuilder, relax.Call, tuple[i
         made = rule(builder, call, shape) if known and shape is not None else None
         return usual(builder, call) if made is None else made
 
-    tvm.ir.register_op_attr(name, _LEGALISE, legalise, level=_LEVEL)
+    return OperatorAttribute(name, _LEGALISE, legalise)
 
 
 def _norm(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...]) -> relax.Expr | None:

@@ -12,8 +12,7 @@ Along the last axis, the rows of a part have equal strides.  Kernels that copy s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -22,8 +21,9 @@ from tvm import relax
 
 from kintune.compiler.graph.rewriting import CALL_KERNEL, integers_in, operator_of, static_shape
 from kintune.core.dtypes import numpy_dtype
+from kintune.runtime.tvm_state import OperatorAttribute
 
-__all__ = ["ALIGNED", "JOINS", "LEAST_STRIDED", "SLICES", "STRIDED_JOINS", "STRIDED_SLICES", "mark_pieces", "pieces_of"]
+__all__ = ["ALIGNED", "JOINS", "LEAST_STRIDED", "SLICES", "STRIDED_JOINS", "STRIDED_SLICES", "piece_rules", "pieces_of"]
 
 SLICES = "kintune.slices"
 """The attribute of a PrimFunc whose results are pieces of its operand: their offsets in bytes."""
@@ -45,20 +45,18 @@ LEAST_STRIDED = 64 << 10
 
 For smaller ones, compiling more kernels costs more than it gains."""
 
-_LEVEL = 100  # above the compiler's own rules
 _LEGALISE = "FLegalize"
 
 
-@cache
-def mark_pieces() -> None:
-    """Register rules, in this process, that mark kernels of `split`, `strided_slice` and `concat` that copy pieces."""
+def piece_rules() -> Iterator[OperatorAttribute]:
+    """The rules that mark kernels of `split`, `strided_slice` and `concat` that copy pieces."""
     for name, attributes, cut_of in (
         ("relax.split", (SLICES, STRIDED_SLICES), _of_split),
         ("relax.strided_slice", (SLICES, STRIDED_SLICES), _of_slice),
         ("relax.concat", (JOINS, STRIDED_JOINS), _of_concat),
     ):
         usual = tvm.ir.Op.get(name).get_attr(_LEGALISE)
-        tvm.ir.register_op_attr(name, _LEGALISE, _marking(usual, attributes, cut_of), level=_LEVEL)
+        yield OperatorAttribute(name, _LEGALISE, _marking(usual, attributes, cut_of))
 
 
 def pieces_of(function: Any, attribute: str) -> tuple[int, ...]:
