@@ -54,8 +54,9 @@ def test_functions_are_put_back_to_what_they_were() -> None:
     from kintune.runtime.tvm_state import function_registered
 
     with function_registered(NAME, lambda: 1):
-        with pytest.raises(ZeroDivisionError), function_registered(NAME, lambda: 2):
+        with function_registered(NAME, lambda: 2):
             assert registered()() == 2
+        with pytest.raises(ZeroDivisionError), function_registered(NAME, lambda: 3):
             raise ZeroDivisionError
         assert registered()() == 1
     assert registered() is None
