@@ -24,6 +24,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
+from kintune.hardware.software import forbid_torch
 from tests.support.extreme_runs import KNOWN_DIFFERENCES, extreme_difference
 from tests.support.onnx_cases import Case, as_constants, cases, deciding_inputs, operators, reference
 
@@ -297,6 +298,7 @@ def _main(arguments: Sequence[str]) -> None:
                 written[case.name] = sorted(operators(case.proto))
         print(json.dumps(written))
     elif given.work:
+        forbid_torch()
         _serve(given.work, given.rules, given.shared, given.extremes)
     else:
         with written_suite() as suite:

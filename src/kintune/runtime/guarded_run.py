@@ -1,6 +1,6 @@
 """Runs a plan in Python, and chosen kernels of it between pages that nobody may touch: who does ends a child process.
 
-`python -m kintune.runtime.guarded_run FILE` runs what the JSON on its standard input (a `_Request`) asks for, and
+`python -m kintune.runtime.guarded_process FILE` runs what the JSON on its standard input (a `_Request`) asks for, and
 prints each guarded call before it is made.  `try_kernels` starts such children.
 """
 
@@ -38,7 +38,7 @@ Bytes = npt.NDArray[np.uint8]
 
 _GARBAGE = 0xA5  # what memory holds before anything is written there
 _SECONDS = 300.0  # that a child may take
-_MODULE = "kintune.runtime.guarded_run"
+_CHILD = "kintune.runtime.guarded_process"
 _TORN = 3  # exit status of a child that has found a `TornError`
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS)
 
@@ -253,7 +253,7 @@ def try_kernels(executable: Executable, plan: int, kernels: Collection[str]) -> 
 
 
 def _child(executable: Executable, request: _Request) -> _Ended:
-    command = [sys.executable, "-m", _MODULE, executable.place]
+    command = [sys.executable, "-m", _CHILD, executable.place]
     with open(executable.place, "rb") as file:
         command[-1] = f"/proc/self/fd/{file.fileno()}"
         try:
@@ -290,7 +290,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except TornError as error:
         print(error, file=sys.stderr)
         sys.exit(_TORN)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.errors import cause_line
+from kintune.hardware.software import forbid_torch
 from kintune_lab.fuzz.compiling import QUANTISED, ways_of
 from kintune_lab.fuzz.subject import Subject
 from kintune_lab.fuzz.verdict import Kind, Verdict
@@ -147,6 +148,8 @@ def _subject(what: str, seed: int) -> Subject:
 
 def serve(what: str, seed: int) -> None:
     """Try the models that are asked for; nothing but answers may be written to the standard output."""
+    if what != "torch":
+        forbid_torch()
     from kintune_lab.fuzz.trial import Trial
 
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
