@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.tvm
 
 NAME = "kintune.test_tvm_state"
-OPERATOR, ATTRIBUTE = "relax.nn.relu", "kintune.TestTvmState"
+OPERATOR, ATTRIBUTE = "relax.nn.relu", "TVectorizable"
 
 
 def attribute() -> Any:
