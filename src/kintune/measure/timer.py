@@ -137,10 +137,11 @@ class KernelTimer:
 
     def _batches(self, module: Any, arguments: Sequence[Any], runs: int, repeats: int) -> tuple[float, ...]:
         """Returns the medians of `repeats` batches of single runs, timed inside the runtime."""
-        evaluator = module.time_evaluator(
-            ENTRY, self._backend.device, number=1, repeat=runs * repeats, f_preproc=_FLUSH if self._prepare else ""
-        )
+        preparation = _FLUSH if self._prepare else ""
         with function_registered(_FLUSH, self._flush):
+            evaluator = module.time_evaluator(
+                ENTRY, self._backend.device, number=1, repeat=runs * repeats, f_preproc=preparation
+            )
             return medians_us(evaluator(*arguments).results, runs)
 
     def _flush(self, *_arguments: Any) -> None:
