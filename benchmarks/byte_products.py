@@ -151,7 +151,7 @@ def main() -> None:
 
     from kintune.compiler.programs.byte_products import ByteProducts
     from kintune.compiler.programs.byte_tiles import ByteTiles
-    from kintune.core.candidate import Choice
+    from kintune.core.candidate import described
     from kintune.hardware.amx import permit_amx
     from kintune.hardware.cpu import data_caches, inspect_machine
     from kintune.runtime.target import extensions_of, resolve_target
@@ -171,10 +171,7 @@ def main() -> None:
                 least = float(np.percentile([timed.time_us() for _ in range(40)], 20))
                 found.append((least, len(found), timed))
                 if options.verbose:
-                    values = [
-                        axis.values[at] for axis, (at,) in zip(axes, decisions, strict=True) if isinstance(axis, Choice)
-                    ]
-                    print(f"  {program.name} {values}: {least:.1f} us", flush=True)
+                    print(f"  {program.name} {described(axes, decisions)}: {least:.1f} us", flush=True)
             best[program.name] = min(found, key=lambda each: each[:2])[2]
         times: dict[str, list[float]] = {each: [] for each in best}
         end = time.monotonic() + options.seconds

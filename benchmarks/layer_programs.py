@@ -25,7 +25,7 @@ from kintune.compiler.programs.weighted_sum import DENSE, DEPTHWISE, GROUPED
 from kintune.compiler.space.replay import load_workload, save_workload
 from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
-from kintune.core.candidate import Candidate
+from kintune.core.candidate import Candidate, described
 from kintune.core.stage_requests import BuildContext, ProfileContext, ProfileItem
 from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.measure.run import Runner
@@ -123,7 +123,8 @@ def main() -> None:
                 rates = f"{size / best / 1e3:.0f}, {found.flops / best / 1e3:.0f}"
                 cells.append(f"{program or 'rules'}: {best:.2f}, {own[0][0]:.2f}, {rates}")
             if options.all:
-                print("\n".join(f"  {program} {c.decisions} {us:.2f}" for us, c in own))
+                axes = {sketch.digest: sketch.axes for sketch in sketches}
+                print("\n".join(f"  {program} {described(axes[c.sketch], c.decisions)} {us:.2f}" for us, c in own))
         print(f"| {name} | {found.positions} | {size / 1e3:.0f} | " + " | ".join(cells) + " |", flush=True)
 
 

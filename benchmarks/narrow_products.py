@@ -18,7 +18,7 @@ from kintune.compiler.programs.panel_sum import BF16, Panels
 from kintune.compiler.space.replay import save_workload
 from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
-from kintune.core.candidate import Candidate
+from kintune.core.candidate import Candidate, described
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
 from kintune.errors import BuildError
@@ -80,7 +80,7 @@ def built(
             try:
                 yield program, build_candidate(target, save_workload(module), by_digest[candidate.sketch], candidate)
             except BuildError as error:
-                print(f"{program} {candidate.decisions}: {error}")
+                print(f"{program} {described(by_digest[candidate.sketch].axes, candidate.decisions)}: {error}")
 
 
 def main() -> None:

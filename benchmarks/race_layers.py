@@ -98,7 +98,7 @@ def build(digests: list[str], count: int, folder: Path) -> None:
             name = names[candidate.sketch]
             if taken.get(name, 0) < count:
                 taken[name] = taken.get(name, 0) + 1
-                decided = " ".join(str(each[0]) for each in candidate.decisions)
+                decided = " ".join(str(number) for each in candidate.decisions for number in each)
                 made.built.append((name or "rules", decided, builder.build(context, candidate)))
         (folder / digest).write_bytes(msgspec.msgpack.encode(made))
 

@@ -5,10 +5,26 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of, fits
+from kintune.core.candidate import (
+    UNTUNED,
+    Axis,
+    Candidate,
+    Choice,
+    Location,
+    NamedChoice,
+    Sketch,
+    Tile,
+    described,
+    digest_of,
+    fits,
+)
+from tests.support.axes import named_choices
 
 decisions = st.lists(st.lists(st.integers(-2, 4096), min_size=1, max_size=4).map(tuple), max_size=4).map(tuple)
 candidates = st.builds(Candidate, st.text(max_size=8), st.text(max_size=8), decisions)
+
+
+TILE = NamedChoice(("rows", "vectors"), ((6, 4), (12, 2)))
 
 
 def test_digests_are_what_records_hold() -> None:
@@ -36,9 +52,20 @@ def test_parts_of_a_digest_do_not_run_together(one: list[bytes], other: list[byt
 
 
 def test_a_sketch_survives_a_journey() -> None:
-    axes: tuple[Axis, ...] = (Tile(64, 4, 16, "s0:i"), Choice((0, 16), (0.5, 0.5)), Location(24))
+    axes: tuple[Axis, ...] = (Tile(64, 4, 16, "s0:i"), Choice((0, 16), (0.5, 0.5)), TILE, Location(24))
     sketch = Sketch("workload", "digest", b"trace", axes)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(sketch), type=Sketch) == sketch
+
+
+def test_decisions_are_described_by_name() -> None:
+    axes: tuple[Axis, ...] = (Tile(64, 4, 16, "s0:i"), Choice((0, 16), (0.5, 0.5)), TILE, Location(24))
+    assert described(axes, ((1, 8, 1, 8), (1,), (12, 2), (-1,))) == "s0:i=1*8*1*8 choice=16 rows=12 vectors=2 at=-1"
+
+
+@given(named_choices, st.lists(st.integers(0, 64), max_size=4).map(tuple))
+def test_a_named_decision_has_a_value_for_each_name(axis: NamedChoice, decision: tuple[int, ...]) -> None:
+    """Whatever the listed values are: these may change, while records keep what was picked."""
+    assert fits((axis,), (decision,)) == (len(decision) == len(axis.names))
 
 
 def test_the_untuned_program_has_no_decisions() -> None:

@@ -2,9 +2,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile
+from kintune.core.candidate import Axis, Candidate, Choice, Location, NamedChoice, Sketch, Tile
 from kintune.search.evolve import cross, draw, mutate
 from kintune.testing.decisions import check_candidate
+from tests.support.axes import named_choices
 
 extents = st.one_of(st.integers(1, 4096), st.sampled_from([1, 2, 7, 13, 64, 97, 1000, 1009, 2048]))
 tiles = st.builds(Tile, extents, st.integers(2, 5), st.sampled_from([1, 4, 16, 64]))
@@ -12,7 +13,7 @@ choices = st.lists(st.integers(0, 512), min_size=1, max_size=4, unique=True).map
     lambda values: Choice(tuple(values), (1.0,) * len(values))
 )
 locations = st.integers(1, 24).map(Location)
-axis_lists: st.SearchStrategy[list[Axis]] = st.lists(st.one_of(tiles, choices, locations), max_size=6)
+axis_lists: st.SearchStrategy[list[Axis]] = st.lists(st.one_of(tiles, choices, named_choices, locations), max_size=6)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -55,6 +56,16 @@ def test_crossing_takes_every_decision_from_a_parent(axes: list[Axis], seed: int
     left, right = draw(sketch, rng), draw(sketch, rng)
     child = cross(left, right, rng)
     assert all(d in pair for d, *pair in zip(child.decisions, left.decisions, right.decisions, strict=True))
+
+
+@given(named_choices, seeds)
+def test_a_named_choice_that_is_open_always_changes(axis: NamedChoice, seed: int) -> None:
+    sketch = Sketch("w", "one", b"", (axis,))
+    rng = np.random.default_rng(seed)
+    candidate = draw(sketch, rng)
+    changed = len(axis.values) > 2  # two changes may undo each other
+    assert not changed or any(mutate(candidate, [sketch], rng) != candidate for _ in range(20))
+    assert len(axis.values) > 1 or mutate(candidate, [sketch], rng) == candidate
 
 
 def test_parents_of_different_sketches_are_not_mixed() -> None:

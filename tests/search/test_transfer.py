@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile
+from kintune.core.candidate import Axis, Candidate, Choice, Location, NamedChoice, Sketch, Tile
 from kintune.core.knowledge import KnownProgram
 from kintune.search.evolve import draw
 from kintune.search.family import Subject
@@ -80,6 +80,24 @@ def test_each_choice_goes_to_its_counterpart_and_the_last_to_all_others() -> Non
     bare = carry(Candidate("bare", "bare", ((1, 1, 1, 64),)), of("bare"), of("there", (5, 6)))
     assert bare is not None
     assert bare.decisions == ((1, 1, 1, 64), (0,))
+
+
+def test_named_values_go_to_the_nearest_of_their_names() -> None:
+    def of(workload: str, *axes: NamedChoice) -> Sketch:
+        return Sketch(workload, workload, b"", axes)
+
+    tile, parts = NamedChoice(("rows", "vectors"), ((6, 4), (12, 2), (1, 1))), NamedChoice(("parts",), ((1,), (3,)))
+    candidate = Candidate("here", "here", ((12, 2), (3,)))
+    others = NamedChoice(("rows", "vectors"), ((1, 1), (14, 2), (6, 4))), NamedChoice(("parts",), ((8,), (1,), (4,)))
+    for target, expected in [
+        ((tile, parts), ((12, 2), (3,))),
+        (others, ((14, 2), (4,))),
+        (others[::-1], ((4,), (14, 2))),  # names count, and not the order of axes
+        ((tile, NamedChoice(("ways",), ((2,), (3,)))), ((12, 2), (2,))),  # a name without a counterpart: the first one
+    ]:
+        carried = carry(candidate, of("here", tile, parts), of("there", *target))
+        assert carried is not None
+        assert carried.decisions == expected
 
 
 def test_the_register_tile_stays_and_the_large_loop_takes_the_rest() -> None:

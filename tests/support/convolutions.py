@@ -157,7 +157,7 @@ def decided(program: Any, module: Any, variant: str, draw: Callable[[int], int])
     axes = program.axes(module, variant)
     while True:
         try:
-            return program.write(module, variant, tuple((draw(len(axis.values)),) for axis in axes))
+            return program.write(module, variant, tuple(axis.values[draw(len(axis.values))] for axis in axes))
         except BuildError as error:
             assert "do not fit" in str(error)  # noqa: PT017
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 
@@ -21,14 +21,17 @@ __all__ = [
     "Choice",
     "Decision",
     "Location",
+    "NamedChoice",
     "Sketch",
     "Tile",
+    "answers",
+    "described",
     "digest_of",
     "fits",
 ]
 
 Decision: TypeAlias = tuple[int, ...]
-"""One filled-in axis: the factors of a tile (outermost first), or a single index."""
+"""One filled-in axis: the factors of a tile (outermost first), a single index, or the values of a `NamedChoice`."""
 
 FULL_PRECISION = "fp32"
 """The precision of a program that computes in the types of its workload."""
@@ -63,12 +66,47 @@ class Tile(msgspec.Struct, frozen=True, tag="tile"):
         """Whether the loop is spatial: such a one is split into four parts at least, one of a reduction into fewer."""
         return self.parts > 3
 
+    @property
+    def width(self) -> int:
+        """The numbers of a decision."""
+        return self.parts
+
+    def described(self, decision: Decision) -> str:
+        """The decision for people, such as "s0:i=1*4*2*8"."""
+        return f"{self.loop or 'tile'}={'*'.join(map(str, decision))}"
+
 
 class Choice(msgspec.Struct, frozen=True, tag="choice"):
     """Pick one of `values` (for example the unroll limit), drawn with `weights` when drawn at random."""
 
     values: tuple[int, ...]
     weights: tuple[float, ...]
+
+    width: ClassVar[int] = 1
+
+    def described(self, decision: Decision) -> str:
+        """The decision for people: the value, such as "choice=16"."""
+        return f"choice={self.values[decision[0]]}"
+
+
+class NamedChoice(msgspec.Struct, frozen=True, tag="named"):
+    """Pick the values of `names` together, one of the rows `values`, all as likely; the decision is the row itself.
+
+    Such a decision, as rows=6 vectors=4, means the same whatever else can be picked: rows may be added, removed, or
+    listed in another order.  A row that can no longer be picked makes no program.
+    """
+
+    names: tuple[str, ...]
+    values: tuple[Decision, ...]
+
+    @property
+    def width(self) -> int:
+        """The numbers of a decision."""
+        return len(self.names)
+
+    def described(self, decision: Decision) -> str:
+        """The decision for people, such as "rows=6 vectors=4"."""
+        return " ".join(f"{name}={value}" for name, value in zip(self.names, decision, strict=True))
 
 
 class Location(msgspec.Struct, frozen=True, tag="location"):
@@ -80,8 +118,14 @@ class Location(msgspec.Struct, frozen=True, tag="location"):
 
     choices: int
 
+    width: ClassVar[int] = 1
 
-Axis: TypeAlias = Tile | Choice | Location
+    def described(self, decision: Decision) -> str:
+        """The decision for people, such as "at=3"."""
+        return f"at={decision[0]}"
+
+
+Axis: TypeAlias = Tile | Choice | NamedChoice | Location
 
 
 class Sketch(msgspec.Struct, frozen=True):
@@ -120,17 +164,30 @@ class Candidate(msgspec.Struct, frozen=True, order=True):
 
 
 def fits(axes: tuple[Axis, ...], decisions: tuple[Decision, ...]) -> bool:
-    """Whether the decisions answer the axes: tiles multiply to their extents, indices exist."""
+    """Whether the decisions answer the axes: tiles multiply to their extents, indices exist, names have values.
+
+    Which values a name may have, its program says.
+    """
     if len(axes) != len(decisions):
         return False
-    return all(_answers(axis, decision) for axis, decision in zip(axes, decisions, strict=True))
+    return all(answers(axis, decision) for axis, decision in zip(axes, decisions, strict=True))
 
 
-def _answers(axis: Axis, decision: Decision) -> bool:
-    if isinstance(axis, Tile):
-        return len(decision) == axis.parts and min(decision) > 0 and math.prod(decision) == axis.extent
-    if len(decision) != 1:
+def described(axes: tuple[Axis, ...], decisions: tuple[Decision, ...]) -> str:
+    """The decisions, which must fit the axes, for people: "rows=6 vectors=4 blocks=2"."""
+    return " ".join(axis.described(decision) for axis, decision in zip(axes, decisions, strict=True))
+
+
+def answers(axis: Axis, decision: Decision) -> bool:
+    """Whether the decision answers the axis."""
+    if len(decision) != axis.width:
         return False
-    if isinstance(axis, Choice):
-        return 0 <= decision[0] < len(axis.values)
-    return -2 <= decision[0] < axis.choices
+    match axis:
+        case Tile():
+            return min(decision) > 0 and math.prod(decision) == axis.extent
+        case Choice():
+            return 0 <= decision[0] < len(axis.values)
+        case Location():
+            return -2 <= decision[0] < axis.choices
+        case NamedChoice():
+            return True

@@ -20,7 +20,7 @@ from typing import TypeAlias
 import msgspec
 import numpy as np
 
-from kintune.core.candidate import UNTUNED, Axis, Choice, Decision, Location, Sketch, Tile, digest_of
+from kintune.core.candidate import UNTUNED, Axis, Decision, Location, Sketch, answers, digest_of
 from kintune.core.measurement_protocol import DeviceType
 from kintune.core.outcome import Outcome
 from kintune.core.workload import Subgraph
@@ -314,13 +314,10 @@ class ImportChecks:
 
 
 def _answers(axis: Axis, decision: Decision) -> bool:
-    match axis:
-        case Tile(extent=extent, parts=parts):
-            return len(decision) == parts and min(decision) > 0 and math.prod(decision) == extent
-        case Choice(values=values):
-            return len(decision) == 1 and 0 <= decision[0] < len(values)
-        case Location():
-            return len(decision) == 1 and decision[0] >= -2  # inlined
+    """Whether the decision answers the axis; an exporter may have known more locations."""
+    if isinstance(axis, Location):
+        return len(decision) == 1 and decision[0] >= -2  # inlined
+    return answers(axis, decision)
 
 
 def _outcome_problem(outcome: Outcome) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kintune.core.candidate import Axis, Candidate, Choice, Decision, Location, Sketch, Tile
+from kintune.core.candidate import Axis, Candidate, Choice, Decision, Location, NamedChoice, Sketch, Tile
 from kintune.search.bounds import bounds_of, divisors, repair
 
 __all__ = ["cross", "draw", "is_open", "mutate"]
@@ -54,7 +54,7 @@ def is_open(axis: Axis) -> bool:
     """Return whether there is more than one decision to choose from."""
     if isinstance(axis, Tile):
         return axis.extent > 1 and axis.parts > 1
-    if isinstance(axis, Choice):
+    if isinstance(axis, Choice | NamedChoice):
         return len(axis.values) > 1
     return True
 
@@ -65,6 +65,8 @@ def _draw(axis: Axis, rng: np.random.Generator) -> Decision:
     if isinstance(axis, Choice):
         weights = np.asarray(axis.weights) / sum(axis.weights)
         return (int(rng.choice(len(axis.values), p=weights)),)
+    if isinstance(axis, NamedChoice):
+        return axis.values[int(rng.integers(len(axis.values)))]
     return (int(rng.integers(-2, axis.choices)),)
 
 
@@ -89,6 +91,9 @@ def _mutate(axis: Axis, decision: Decision, rng: np.random.Generator) -> Decisio
     if isinstance(axis, Choice):
         others = [i for i in range(len(axis.values)) if i != decision[0]]
         return (others[int(rng.integers(len(others)))],)
+    if isinstance(axis, NamedChoice):
+        rows = [row for row in axis.values if row != decision]
+        return rows[int(rng.integers(len(rows)))]
     return _move_location(axis, decision, rng)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from kintune.core.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
+from kintune.core.candidate import Candidate, Choice, Decision, Location, NamedChoice, Sketch, Tile
 from kintune.search.bounds import bounds_of, divisors
 from kintune.search.gpu_rules import gpu_rule_candidates
 from kintune.search.processor import Processor
@@ -99,6 +99,8 @@ def _fill(sketch: Sketch, machine: Processor, shape: _Shape) -> Candidate:
             decisions.append(_reduction_tile(axis, shape.piece if spatial else machine.lanes))
         elif isinstance(axis, Choice):
             decisions.append((_nearest(axis.values, shape.unroll),))
+        elif isinstance(axis, NamedChoice):
+            decisions.append(axis.values[0])
         else:
             decisions.append(_location(axis, len(spatial), shape))
     return Candidate(sketch.workload, sketch.digest, tuple(decisions))

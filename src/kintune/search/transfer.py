@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kintune.core.candidate import Candidate, Choice, Decision, Location, Sketch, Tile
+from kintune.core.candidate import Candidate, Choice, Decision, Location, NamedChoice, Sketch, Tile
 from kintune.core.knowledge import KnownProgram
 from kintune.search.bounds import bounds_of, divisors, repair
 from kintune.search.sketch_program import program_of
@@ -41,15 +41,16 @@ def carry(candidate: Candidate, source: Sketch, target: Sketch) -> Candidate | N
     """Return a candidate of the sketch `source` adapted to `target`; None if their tiles do not correspond.
 
     Register tiles stay as they are as far as the extents divide, and the part with most of the old extent takes what is
-    left of the new one.  A choice takes the nearest value, a producer the same loop.  A choice without a counterpart
-    takes the last decision of its kind, or the first value; a producer without one goes to the root.  Factors are moved
-    until the bounds of `target` hold.
+    left of the new one.  A choice takes the nearest value, a named one the nearest values of the same names, a producer
+    the same loop.  A choice without a counterpart takes the last decision of its kind, or the first value; a producer
+    without one goes to the root.  Factors are moved until the bounds of `target` hold.
     """
     if not _tiles_correspond(source, target):
         return None
     pairs = list(zip(source.axes, candidate.decisions, strict=True))
     tiles = [(axis, decision) for axis, decision in pairs if isinstance(axis, Tile)]
     choices = [(axis, decision) for axis, decision in pairs if isinstance(axis, Choice)]
+    named = {axis.names: decision for axis, decision in pairs if isinstance(axis, NamedChoice)}
     places = [decision for axis, decision in pairs if isinstance(axis, Location)]
     decisions: list[Decision] = []
     for axis in target.axes:
@@ -57,6 +58,8 @@ def carry(candidate: Candidate, source: Sketch, target: Sketch) -> Candidate | N
             decisions.append(_fit(*tiles.pop(0), axis))
         elif isinstance(axis, Choice):
             decisions.append(_choose(choices, axis))
+        elif isinstance(axis, NamedChoice):
+            decisions.append(_nearest_row(axis.values, named.get(axis.names, axis.values[0])))
         else:
             place = places.pop(0)[0] if places else _ROOT
             decisions.append((min(place, axis.choices - 1),))
@@ -107,6 +110,11 @@ def _choose(choices: list[tuple[Choice, Decision]], axis: Choice) -> Decision:
     (source, (index,)) = choices.pop(0) if len(choices) > 1 else choices[0]
     wanted = source.values[index]
     return (min(range(len(axis.values)), key=lambda i: (abs(axis.values[i] - wanted), i)),)
+
+
+def _nearest_row(rows: Sequence[Decision], wanted: Decision) -> Decision:
+    """Return the row whose values are nearest by ratio; the first one of those equally near."""
+    return min(rows, key=lambda row: sum(abs(math.log((a + 1) / (b + 1))) for a, b in zip(row, wanted, strict=True)))
 
 
 def likeness(left: Sketch, right: Sketch) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kintune.core.candidate import Axis, Candidate, Choice, Decision, Sketch, Tile
+from kintune.core.candidate import Axis, Candidate, Choice, Decision, NamedChoice, Sketch, Tile
 
 __all__ = ["check_candidate", "check_decision"]
 
@@ -25,6 +25,9 @@ def check_decision(axis: Axis, decision: Decision, *, drawn: bool) -> None:
         assert min(decision) >= 1
         assert math.prod(decision) == axis.extent
         assert not drawn or decision[-1] <= axis.max_inner
+        return
+    if isinstance(axis, NamedChoice):
+        assert decision in axis.values
         return
     (index,) = decision
     least, end = (0, len(axis.values)) if isinstance(axis, Choice) else (-2, axis.choices)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kintune.core.candidate import Candidate, Sketch
+from kintune.core.candidate import Candidate, Sketch, described
 from kintune.core.config import JobSpec, Options
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol
 from kintune.core.stage_requests import Built
@@ -52,7 +52,8 @@ class Chosen:
     def alone(self) -> Iterator[tuple[str, Chosen]]:
         """Each program without the others, and its description."""
         for digest, (sketch, candidate) in self.programs.items():
-            said = f"{_title(sketch)}, subgraph {digest}, sketch {sketch.digest}, decisions {candidate.decisions}"
+            decided = described(sketch.axes, candidate.decisions)
+            said = f"{_title(sketch)}, subgraph {digest}, sketch {sketch.digest}, decisions {decided}"
             yield said, replace(self, programs={digest: (sketch, candidate)})
 
     @property

@@ -85,7 +85,7 @@ def test_one_kernel_computes_what_pytorch_does(
     from kintune.compiler.graph.assemble import assemble
     from kintune.compiler.graph.lower import lower
     from kintune.compiler.space.sketches import generate_sketches
-    from kintune.core.candidate import Candidate
+    from kintune.core.candidate import Candidate, NamedChoice
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
 
@@ -96,7 +96,9 @@ def test_one_kernel_computes_what_pytorch_does(
     (workload,) = (each for each in lowered.workloads if each.operator == "attention")
     assert not any("softmax" in each.signature or each.operator == "batch_matmul" for each in lowered.workloads)
     (sketch,) = generate_sketches(workload.digest, workload.module, cpu)
-    candidate = Candidate(workload.digest, sketch.digest, ((0,),) * len(sketch.axes))
+    candidate = Candidate(
+        workload.digest, sketch.digest, tuple(axis.values[0] for axis in sketch.axes if isinstance(axis, NamedChoice))
+    )
     wanted = block(*inputs).detach().numpy()
     program = assemble(lowered, {workload.digest: (sketch, candidate)}, cpu)
     (found,) = run_program(program, *(each.numpy() for each in inputs))

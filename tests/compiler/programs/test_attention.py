@@ -10,7 +10,7 @@ import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Choice
+from kintune.core.candidate import NamedChoice
 from tests.support.attention import Spelling, arrays, network
 from tests.support.examples import compiled_examples
 
@@ -72,7 +72,7 @@ def agree(spelling: Spelling, target: Any, choose: Any, seed: int = 3) -> None:
     operands = drawn(module, spelling.low, seed)
     wanted = run(module, target, operands)
     for variant in program.variants(module, target):
-        decisions = tuple((choose(axis),) for axis in program.axes(module, variant))
+        decisions = tuple(axis.values[choose(axis)] for axis in program.axes(module, variant))
         found = run(program.write(module, variant, decisions), target, operands)
         np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5, err_msg=f"{spelling} {variant} {decisions}")
 
@@ -107,7 +107,7 @@ ANY_SIZE = spellings((1, 3, 4, 9, 16, 17, 31, 50, 97), (2, 5, 16, 33, 67, 129), 
 @compiled_examples(15, derandomize=True, phases=[Phase.generate], deadline=None)
 @given(spelling=ANY_SIZE, data=st.data())
 def test_whatever_is_drawn_computes_the_same(spelling: Spelling, data: st.DataObject, here: Any) -> None:
-    def choose(axis: Choice) -> int:
+    def choose(axis: NamedChoice) -> int:
         return data.draw(st.integers(0, len(axis.values) - 1))
 
     agree(spelling, here, choose)

@@ -67,7 +67,7 @@ def agree(product: Product, draw: Any, cpu: str) -> None:
     module, target = workload_of(product), target_of(cpu)
     program = BlockwiseProduct()
     (variant,) = program.variants(module, target)
-    decisions = tuple((draw(len(axis.values)),) for axis in program.axes(module, variant) or ())
+    decisions = tuple(axis.values[draw(len(axis.values))] for axis in program.axes(module, variant) or ())
     written = program.write(module, variant, decisions)
     assert 'call_extern("int32", "kt_' in str(written.script())
     if cpu != NARROW and "permute16" not in BlockwiseProduct().variants(module, target_of()):
@@ -148,7 +148,7 @@ def test_packing_only_moves_weights(bits: int, zeros: str) -> None:
     from kintune.compiler.space.packing import computes_packing
 
     module = workload_of(Product(bits=bits, zeros=zeros, columns=50))
-    assert not computes_packing(BlockwiseProduct().write(module, "permute16", ((0,),)))
+    assert not computes_packing(BlockwiseProduct().write(module, "permute16", ((1, 4, 0, 1, 1),)))
 
 
 def test_decisions_that_are_not_its_own_are_refused() -> None:
@@ -157,7 +157,7 @@ def test_decisions_that_are_not_its_own_are_refused() -> None:
     program, module = BlockwiseProduct(), workload_of(Product(columns=256, lead=(4,)))
     with pytest.raises(BuildError, match="1 decisions, not 2"):
         program.write(module, "permute16", ((0,), (0,)))
-    with pytest.raises(BuildError, match=r"choices on axis 0, not \(999,\)"):
+    with pytest.raises(BuildError, match=r"no rows vectors unpacks blocks parts = 999"):
         program.write(module, "permute16", ((999,),))
     with pytest.raises(BuildError, match="no variant permute7"):
         program.axes(module, "permute7")
@@ -178,4 +178,4 @@ def test_it_is_offered_for_such_products_alone() -> None:
     with pytest.raises(BuildError, match="blockwise quantised"):
         program.axes(workload(Case()), "permute16")
     (sketch,) = generate_sketches("w", module, target_of(WIDE))
-    assert json.loads(sketch.trace)["program"] == "blockwise.1:permute16"
+    assert json.loads(sketch.trace)["program"] == "blockwise.2:permute16"

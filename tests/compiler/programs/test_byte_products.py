@@ -76,7 +76,7 @@ def agree(layer: Layer | Matrices, draw: Any, cpu: str = CPU) -> None:
     module, target = workload_of(layer, cpu)
     program = ByteProducts()
     (variant,) = program.variants(module, target)
-    decisions = tuple((draw(len(axis.values)),) for axis in program.axes(module, variant) or ())
+    decisions = tuple(axis.values[draw(len(axis.values))] for axis in program.axes(module, variant) or ())
     try:
         written = program.write(module, variant, decisions)
     except BuildError:
@@ -187,7 +187,7 @@ def test_decisions_that_make_no_program_are_refused() -> None:
     program = ByteProducts()
     axes = program.axes(module, "vnni") or ()
     with pytest.raises(BuildError, match="do not fit"):
-        program.write(module, "vnni", tuple((len(axis.values) - 1,) for axis in axes))
+        program.write(module, "vnni", tuple(axis.values[-1] for axis in axes))
     with pytest.raises(BuildError, match="6 decisions, not 1"):
         program.write(module, "vnni", ((0,),))
 

@@ -41,7 +41,7 @@ def agree(layer: Layer, draw: Any) -> None:
 
     module, _ = workload_of(layer)
     program = ByteTiles()
-    decisions = tuple((draw(len(axis.values)),) for axis in program.axes(module, AMX) or ())
+    decisions = tuple(axis.values[draw(len(axis.values))] for axis in program.axes(module, AMX) or ())
     try:
         written = program.write(module, AMX, decisions)
     except BuildError:
@@ -119,7 +119,7 @@ def test_decisions_that_make_no_program_are_refused() -> None:
     program = ByteTiles()
     axes = program.axes(module, AMX) or ()
     with pytest.raises(BuildError, match="do not fit"):
-        program.write(module, AMX, tuple((len(axis.values) - 1,) for axis in axes))
+        program.write(module, AMX, tuple(axis.values[-1] for axis in axes))
     with pytest.raises(BuildError, match="7 decisions, not 1"):
         program.write(module, AMX, ((0,),))
 

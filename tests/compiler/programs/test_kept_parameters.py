@@ -59,7 +59,7 @@ def agree(module: Any, target: Any, draw: Any = None) -> None:
     assert {0, result} <= able
     for kind in set(kinds()) - {"fma"}:
         axes = program.axes(module, kind) or ()
-        decisions = tuple((draw(st.integers(0, len(axis.values) - 1)) if draw else 0,) for axis in axes)
+        decisions = tuple(draw(st.sampled_from(axis.values)) if draw else axis.values[0] for axis in axes)
         kept = frozenset(draw(st.sets(st.sampled_from(sorted(able)), min_size=1)) if draw else able)
         wide = computed(program.write(module, kind, decisions), target, frozenset(), able)
         narrow = computed(program.write(module, kind, decisions, kept), target, kept, able)

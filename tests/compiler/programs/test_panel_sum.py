@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Candidate
+from kintune.core.candidate import Candidate, NamedChoice
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.outcome import Status
 from kintune.core.stage_requests import ProfileContext, ProfileItem
@@ -55,7 +55,7 @@ def agree(module: Any, target: Any, draw: Any = None) -> None:
     for kind in kinds():
         program = program_of_kind(kind)
         axes = program.axes(module, kind) or ()
-        decisions = tuple((draw(len(axis.values)) if draw else 0,) for axis in axes)
+        decisions = tuple(axis.values[draw(len(axis.values)) if draw else 0] for axis in axes)
         found = run(program.write(module, kind, decisions), target, written=True)
         error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
         assert error <= ERRORS[kind], (kind, decisions, error)
@@ -136,8 +136,8 @@ def test_groups_of_rows_ask_for_all_of_the_next_panel(rows: int, columns: int, c
 
     module = product(rows, columns=columns, reduced=64)
     units, parts, _ = (axis.values for axis in NarrowPanels().axes(module, "amx") or ())
-    assert (units[-1], parts[0]) == (rows // 16, 1)
-    written = str(NarrowPanels().write(module, "amx", ((len(units) - 1,), (0,), (0,)))["main"])
+    assert (units[-1], parts[0]) == ((rows // 16,), (1,))
+    written = str(NarrowPanels().write(module, "amx", (units[-1], (1,), (1,)))["main"])
     found, extent = [], 1
     for line in map(str.strip, written.splitlines()):
         if loop := re.fullmatch(r"for group in range\((\d+)\):", line):
@@ -216,10 +216,10 @@ def test_first_candidates_divide_the_work() -> None:
 
     module = product(128, columns=768, reduced=768)
     program = NarrowPanels()
-    units, parts, _ = (axis.values for axis in program.axes(module, "amx") or ())
     for threads in (1, 2):
-        first = program.rule(module, "amx", Processor(16, 32, threads, (48 << 10, 2 << 20, 64 << 20)))[0]
-        tasks = -(-8 // units[first[0][0]]) * parts[first[1][0]]
+        machine = Processor(16, 32, threads, (48 << 10, 2 << 20, 64 << 20))
+        (units,), (parts,), _ = program.rule(module, "amx", machine)[0]
+        tasks = -(-8 // units) * parts
         assert tasks % threads == 0
 
 
@@ -243,7 +243,7 @@ def test_a_candidate_is_compared_with_the_untuned_program_by_norm(native: str) -
         runner.begin(context)
         for sketch in generate_sketches("w", module, target, NARROW):
             if precision_of(sketch) == "bf16":
-                decisions = ((0,),) * len(sketch.axes)
+                decisions = tuple(axis.values[0] for axis in sketch.axes if isinstance(axis, NamedChoice))
                 built = build_candidate(target, save_workload(module), sketch, Candidate("w", sketch.digest, decisions))
                 assert built.precision == "bf16"
                 assert "avx512bf16" in built.instructions

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kintune.core.candidate import Candidate, Choice
+from kintune.core.candidate import Candidate, NamedChoice
 from kintune.models.recurrence import BIDIRECTIONAL, FORWARD, GRU, LSTM, REVERSE, RNN, Recurrence
 
 pytestmark = pytest.mark.tvm
@@ -115,8 +115,8 @@ def test_every_decision_computes_the_same(recurrence: Recurrence) -> None:
     program, module = RecurrentProgram(), workload(recurrence)
     axes = program.axes(module, "single")
     assert axes is not None
-    places = itertools.product(*(range(len(axis.values)) for axis in axes if isinstance(axis, Choice)))
-    check(recurrence, (program.write(module, "single", tuple((at,) for at in each)) for each in places))
+    decided = itertools.product(*(axis.values for axis in axes if isinstance(axis, NamedChoice)))
+    check(recurrence, (program.write(module, "single", each) for each in decided))
 
 
 @pytest.mark.parametrize(

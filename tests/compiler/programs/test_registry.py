@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.candidate import Candidate, Choice
+from kintune.core.candidate import Candidate, NamedChoice
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import by_program, program_of
@@ -39,19 +39,21 @@ class Doubling:
         return ["any"] if len(module["main"].params) == 2 else []
 
     def axes(self, module: Any, variant: str) -> tuple[Any, ...]:
-        return (Choice(self.widths, (0.5, 0.25, 0.25)),)
+        return (NamedChoice(("width",), tuple((width,) for width in self.widths)),)
 
     def write(self, module: Any, variant: str, decisions: Any) -> Any:
         import tvm
         from tvm.script import tirx
 
-        width = self.widths[decisions[0][0]]
+        ((width,),) = decisions
+        if width not in self.widths:
+            raise BuildError(f"doubling has no width {width}")
         text = TEXT.format(inner=width, outer=8 // width)
         function = tvm.script.from_source(text, extra_vars={"T": tirx})
         return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
     def rule(self, module: Any, variant: str, machine: Processor) -> list[Any]:
-        return [((2,),), ((0,),)]
+        return [((8,),), ((2,),)]
 
 
 @pytest.fixture
@@ -76,8 +78,8 @@ def test_sketches_of_programs_come_first_and_compute_the_same(doubled: Any) -> N
     sketches = generate_sketches("w", doubled, cpu_target())
     assert list(by_program(sketches)) == ["doubling.3:any", ""]
     sketch = sketches[0]
-    for number in range(3):
-        candidate = Candidate("w", sketch.digest, ((number,),))
+    for width in Doubling.widths:
+        candidate = Candidate("w", sketch.digest, ((width,),))
         replayed = Replayer(doubled, cpu_target())(sketch, candidate)
         assert replayed.candidate == candidate
         np.testing.assert_array_equal(outputs(replayed.schedule.mod), outputs(doubled))
@@ -93,8 +95,8 @@ def test_candidates_of_programs_and_rules_take_turns_and_have_features(doubled: 
     first = space.rules("w", 4)
     own = [candidate.sketch == sketches[0].digest for candidate in first]
     assert own[:2] == [True, False]
-    assert first[0].decisions == ((2,),)
-    drafts = space.verify([Candidate("w", sketches[0].digest, ((n,),)) for n in range(4)])
+    assert first[0].decisions == ((8,),)
+    drafts = space.verify([Candidate("w", sketches[0].digest, ((n,),)) for n in (2, 4, 8, 16)])
     assert [draft is None for draft in drafts] == [False, False, False, True]
     assert all(np.isfinite(draft.features).all() for draft in drafts if draft is not None)
 
@@ -160,9 +162,12 @@ def test_a_sketch_of_another_version_is_refused_in_a_line(doubled: Any, monkeypa
     from kintune.compiler.space.sketches import generate_sketches
 
     sketch = generate_sketches("w", doubled, cpu_target())[0]
+    candidate = Candidate("w", sketch.digest, ((2,),))
     monkeypatch.setattr(Doubling, "version", 4)
-    with pytest.raises(BuildError, match=r"no program doubling.3: the sketch was recorded by another version"):
-        Replayer(doubled, cpu_target())(sketch, Candidate("w", sketch.digest, ((0,),)))
+    with pytest.raises(
+        BuildError, match=rf"record {candidate.digest}: no program doubling.3 .* 'kintune records upgrade'"
+    ):
+        Replayer(doubled, cpu_target())(sketch, candidate)
 
 
 def test_a_pattern_has_the_sketches_of_its_programs_alone(doubled: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +194,7 @@ def test_sketches_of_padded_products_have_analytic_features() -> None:
     module = product(197)
     sketches = generate_sketches("w", module, cpu_target())
     groups = by_program(sketches)
-    assert list(groups) == ["tiled.1:8x16", "padded.1:198x48", ""]
+    assert list(groups) == ["tiled.2:8x16", "padded.1:198x48", ""]
     space = TvmSpace({"w": module}, sketches, cpu_target(), Processor(), 1)
     described = {sketch for field in space.fields("w") for sketch in field.encoding.sketches}
     assert described == {*groups["padded.1:198x48"], *groups[""]}

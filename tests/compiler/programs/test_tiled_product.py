@@ -128,10 +128,12 @@ def check(module: Any, places: list[tuple[int, ...]], variant: str = "8x16") -> 
     from kintune.compiler.programs.tiled_product import TiledProduct
 
     program = TiledProduct()
+    axes: Any = program.axes(module, variant)
     expected = outputs(module)
     for chosen in places:
         try:
-            written = program.write(module, variant, tuple((at,) for at in chosen))
+            decisions = tuple(axis.values[at] for axis, at in zip(axes, chosen, strict=True))
+            written = program.write(module, variant, decisions)
         except BuildError as error:
             assert "do not divide" in str(error)  # noqa: PT017
             continue
@@ -178,10 +180,9 @@ def test_rows_that_would_push_each_other_out_of_the_cache_are_not_the_first_choi
     rows = {}
     for reduced in (1024, 1040):  # rows of data 4096 bytes apart, or a line more
         module = product(1, 128, columns=768, reduced=reduced)
-        (((tile,), *_), *_) = program.rule(module, "16x32", machine)
-        rows[reduced] = tile
-    assert rows[1040] == 9  # 16 rows, the last of which are no waste
-    assert rows[1024] != 9
+        (((rows[reduced], _), *_), *_) = program.rule(module, "16x32", machine)
+    assert rows[1040] == 16  # the last of which are no waste
+    assert rows[1024] != 16
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def agree(case: Case, target: Any, wanted: Iterable[tuple[Any, str]], draw: Any 
     expected = run(module, target)
     for program, variant in wanted:
         axes = program.axes(module, variant) or ()
-        decisions = tuple((draw(len(axis.values)) if draw else 0,) for axis in axes)
+        decisions = tuple(axis.values[draw(len(axis.values)) if draw else 0] for axis in axes)
         try:
             written = program.write(module, variant, decisions)
         except BuildError:
@@ -229,9 +229,7 @@ def test_vectors_have_lanes_that_the_compiler_knows() -> None:
     from kintune.compiler.programs.winograd import BlockedWinograd
 
     program, module = BlockedWinograd(), workload(Case(height=16, width=16, channels=32, filters=96))
-    axes: Any = program.axes(module, VARIANTS[0])
-    three = axes[1].values.index(3)
-    written = program.write(module, VARIANTS[0], ((0,), (three,), (0,), (0,)))
+    written = program.write(module, VARIANTS[0], ((1,), (3,), (1,), (1,)))
     lanes: set[int] = set()
 
     def note(loop: tirx.For) -> None:
@@ -258,7 +256,7 @@ def test_an_extreme_value_spreads_over_the_tiles_that_read_it_alone(
     row, column, size = row % case.height, column % case.width, int(variant[0])
     (blocked,) = programs()
     module = workload(case)
-    decisions = tuple((0,) for _ in blocked.axes(module, variant) or ())
+    decisions = tuple(axis.values[0] for axis in blocked.axes(module, variant) or ())
     place = {(0, row, column, 3): value}
     expected = run(module, here, extremes=place)
     found = run(blocked.write(module, variant, decisions), here, written=True, extremes=place)

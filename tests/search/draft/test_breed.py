@@ -4,11 +4,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Axis, Choice, Location, Sketch, Tile
+from kintune.core.candidate import Axis, Choice, Location, NamedChoice, Sketch, Tile
 from kintune.search.draft import breed
 from kintune.search.draft.breed import cross, draw, mutate
 from kintune.search.features.encoding import Encoding, Population
 from kintune.testing.decisions import check_candidate
+from tests.support.axes import named_choices
 
 extents = st.one_of(st.integers(1, 4096), st.sampled_from([1, 2, 7, 13, 64, 97, 1000, 1009, 2048]))
 tiles = st.builds(Tile, extents, st.integers(2, 5), st.sampled_from([1, 4, 16, 64]))
@@ -16,7 +17,9 @@ choices = st.lists(st.integers(0, 512), min_size=1, max_size=4, unique=True).map
     lambda values: Choice(tuple(values), (1.0,) * len(values))
 )
 locations = st.integers(1, 24).map(Location)
-axis_lists: st.SearchStrategy[list[Axis]] = st.lists(st.one_of(tiles, choices, locations), min_size=1, max_size=6)
+axis_lists: st.SearchStrategy[list[Axis]] = st.lists(
+    st.one_of(tiles, choices, named_choices, locations), min_size=1, max_size=6
+)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -96,6 +99,15 @@ def test_a_child_differs_in_one_or_sometimes_two_decisions_and_rarely_in_its_ske
     assert 0.33 < (changes == 2).mean() < 0.40  # two changes of the same one count as one
     assert 0.03 < children.sketch.mean() < 0.07  # of two sketches, the other one
     assert set(children.rows[children.rows != 5].tolist()) == set(range(64)) - {5}
+
+
+def test_a_named_choice_goes_to_all_of_its_other_rows() -> None:
+    rows = tuple((n, 64 - n) for n in range(6))
+    encoding, rng = _encoding([NamedChoice(("rows", "vectors"), rows)]), np.random.default_rng(0)
+    children = mutate(encoding, _alike(encoding, [2, 62], 3000), rng)
+    reached = {tuple(row) for row in children.rows.tolist()}
+    assert reached == set(rows)  # itself too: two changes may undo each other
+    assert 0.05 < (children.rows[:, 0] == 2).mean() < 0.12
 
 
 def test_where_nothing_is_open_a_child_is_of_any_sketch() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tvm
 
@@ -22,6 +22,7 @@ _TILES, _ROWS = "tiles", "rows"
 _QUERIES = (1, 2, 3, 4, 6, 8, 12, 16)
 _KEYS = (32, 64, 128, 256)
 _ROW_KEYS = (4, 8, 16)
+_USUAL_ROW_KEYS = (8, 4, 16)  # in the order of the rule
 _ROW_VECTORS = (4, 8)
 _USUAL_KEYS = 96
 _VECTORS = (4, 3, 2, 1)
@@ -43,7 +44,7 @@ class AttentionProgram:
     """Implements `Program`: in tiles for many queries, row by row for few."""
 
     name = NAME
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = (NAME,)
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -73,33 +74,23 @@ class AttentionProgram:
         if chosen.kind == _ROWS:
             return write_rows(module["main"], pattern, RowBlocking(chosen.lanes, *values))
         queries, keys, score, mix = values
-        tiles = (*_score_tiles(chosen)[score], *_mix_tiles(pattern, chosen)[mix])
-        return write_tiles(module["main"], pattern, Blocking(chosen.lanes, queries, keys, *tiles))
+        return write_tiles(module["main"], pattern, Blocking(chosen.lanes, queries, keys, *score, *mix))
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Blocks of queries that divide the rows well, blocks of keys that fit the first cache, large tiles."""
         pattern, chosen = _pattern(module), _parsed(variant)
         if chosen.kind == _ROWS:
-            return [((keys,), (vectors,)) for keys in (1, 0, 2) for vectors in (0, 1)]
-        queries, keys = _queries(pattern, chosen), _keys(pattern)
-        first = sorted(range(len(queries)), key=lambda i: (_waste(pattern, chosen, queries[i], machine), -queries[i]))
-        second = sorted(range(len(keys)), key=lambda i: abs(keys[i] - _USUAL_KEYS))
-        found = []
-        for query in first[:4]:
-            scores = [(height, min(vectors, queries[query])) for height, vectors in _score_tiles(chosen)]
-            mixes = [_fitted(tile, pattern, chosen.lanes, queries[query]) for tile in _mix_tiles(pattern, chosen)]
-            found += [
-                ((query,), (key,), (score,), (mix,))
-                for key in second[:2]
-                for score in _least(scores)
-                for mix in _least(mixes)
-            ]
-        return found
-
-
-def _least(tiles: Sequence[tuple[int, int]]) -> list[int]:
-    """The places of the two tiles that load the least for a multiply-add."""
-    return sorted(range(len(tiles)), key=lambda i: _loads(tiles[i]))[:2]
+            return [((keys,), (vectors,)) for keys in _USUAL_ROW_KEYS for vectors in _ROW_VECTORS]
+        first = sorted(_queries(pattern, chosen), key=lambda each: (_waste(pattern, chosen, each, machine), -each))
+        second = sorted(_keys(pattern), key=lambda each: abs(each - _USUAL_KEYS))
+        found: list[tuple[Any, ...]] = []
+        for queries in first[:4]:
+            scores = sorted(_score_tiles(chosen), key=lambda tile: _loads((tile[0], min(tile[1], queries))))
+            mixes = sorted(
+                _mix_tiles(pattern, chosen), key=lambda tile: _loads(_fitted(tile, pattern, chosen.lanes, queries))
+            )
+            found += [(queries, keys, score, mix) for keys in second[:2] for score in scores[:2] for mix in mixes[:2]]
+        return list(map(_choices(pattern, chosen).decisions, found))
 
 
 def _fitted(tile: tuple[int, int, bool], pattern: AttentionPattern, lanes: int, queries: int) -> tuple[int, int]:
@@ -123,12 +114,16 @@ def _parsed(variant: str) -> _Variant:
 
 
 def _choices(pattern: AttentionPattern, chosen: _Variant) -> ChoiceLists:
-    """The sizes of blocks, and the places of register tiles."""
+    """The sizes of blocks, and the register tiles."""
     if chosen.kind == _ROWS:
-        return ChoiceLists(AttentionProgram.name, (tuple(_ROW_KEYS), tuple(_ROW_VECTORS)))
-    tiles = len(_score_tiles(chosen)), len(_mix_tiles(pattern, chosen))
-    blocks = _queries(pattern, chosen), _keys(pattern)
-    return ChoiceLists(AttentionProgram.name, tuple(map(tuple, (*blocks, *map(range, tiles)))))
+        return ChoiceLists(AttentionProgram.name, {"keys": _ROW_KEYS, "vectors": _ROW_VECTORS})
+    values = {
+        "queries": _queries(pattern, chosen),
+        "keys": _keys(pattern),
+        "score_rows score_vectors": _score_tiles(chosen),
+        "mix_rows mix_vectors across": _mix_tiles(pattern, chosen),
+    }
+    return ChoiceLists(AttentionProgram.name, values)
 
 
 def _queries(pattern: AttentionPattern, chosen: _Variant) -> list[int]:

@@ -57,7 +57,7 @@ class BlockwiseProduct:
     """
 
     name = "blockwise"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -74,7 +74,7 @@ class BlockwiseProduct:
         Raises:
             BuildError: the workload is no such product, or there is no such variant.
         """
-        return _choices(_size(_found(module)[1], variant)).axes_of_places()
+        return _choices(_size(_found(module)[1], variant)).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -127,7 +127,7 @@ def _size(w: BlockwiseWorkload, variant: str) -> _Size:
 
 
 def _choices(size: _Size) -> ChoiceLists:
-    return ChoiceLists(BlockwiseProduct.name, (_blockings(size),))
+    return ChoiceLists(BlockwiseProduct.name, {"rows vectors unpacks blocks parts": _blockings(size)})
 
 
 def _blockings(size: _Size) -> tuple[Blocking, ...]:

@@ -40,7 +40,7 @@ class ByteProducts:
     """
 
     name = "bytes"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -113,14 +113,14 @@ def _sizes(w: ByteWorkload, instruction: Instruction) -> _Sizes:
 def _choices(w: _Sizes) -> ChoiceLists:
     """Rows, vectors, steps written out, blocks, parts, and whether panels come first."""
     vectors = w.panels(1)
-    values = (
-        tuple(rows for rows in _ROWS if rows <= w.rows),
-        tuple(each for each in _VECTORS if each <= vectors),
-        tuple(each for each in _UNROLL if w.segment % each == 0),
-        tuple(blocks for blocks in _BLOCKS if blocks <= w.rows),
-        tuple(parts for parts in _PARTS if parts <= vectors),
-        (0, 1),
-    )
+    values = {
+        "rows": tuple(rows for rows in _ROWS if rows <= w.rows),
+        "vectors": tuple(each for each in _VECTORS if each <= vectors),
+        "unroll": tuple(each for each in _UNROLL if w.segment % each == 0),
+        "blocks": tuple(blocks for blocks in _BLOCKS if blocks <= w.rows),
+        "parts": tuple(parts for parts in _PARTS if parts <= vectors),
+        "panels_first": (0, 1),
+    }
     return ChoiceLists(ByteProducts.name, values)
 
 

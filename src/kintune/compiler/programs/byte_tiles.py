@@ -51,7 +51,7 @@ class ByteTiles:
     """
 
     name = "byte_tiles"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -118,15 +118,15 @@ def _choices(w: ByteWorkload, form: TileForm) -> ChoiceLists:
     heights = heights_of(form)
     most = form.lines * tiles_of(form, min(heights))
     vectors = -(-w.filters // INSTRUCTION.lanes)
-    values = (
-        heights,
-        tuple(tiles for tiles in _TILES if tiles <= most),
-        tuple(each for each in _VECTORS if each <= vectors),
-        tuple(blocks for blocks in _BLOCKS if blocks <= most),
-        tuple(parts for parts in _PARTS if parts <= vectors),
-        (0, 1),
-        (0, 1) if may_copy(w, form) else (0,),
-    )
+    values = {
+        "height": heights,
+        "tiles": tuple(tiles for tiles in _TILES if tiles <= most),
+        "vectors": tuple(each for each in _VECTORS if each <= vectors),
+        "blocks": tuple(blocks for blocks in _BLOCKS if blocks <= most),
+        "parts": tuple(parts for parts in _PARTS if parts <= vectors),
+        "panels_first": (0, 1),
+        "copies": (0, 1) if may_copy(w, form) else (0,),
+    }
     return ChoiceLists(ByteTiles.name, values)
 
 

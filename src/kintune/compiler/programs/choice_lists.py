@@ -1,62 +1,69 @@
-"""The open choices of a program that is written as a whole: a list of values for each axis."""
+"""The open decisions of a program that is written as a whole: lists of values with names."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kintune.core.candidate import Axis, Choice, Decision
+from kintune.core.candidate import Decision, NamedChoice
 from kintune.errors import BuildError
 
 __all__ = ["ChoiceLists"]
 
 
 class ChoiceLists(NamedTuple):
-    """The choices of the program called `program`, one of `values` for each axis; a decision is a place in a list."""
+    """The choices of the program called `program`: values by their name, as in `{"rows": (1, 2, 4), "parts": (1, 2)}`.
+
+    Values that are picked together are tuples, under their names with a space between: `{"rows vectors": ((6, 4),
+    (12, 2))}`.  A decision is the value itself, in integers, so the lists may grow, shrink and be reordered.  A name
+    that is new, or means something else, needs a new version of the program.
+    """
 
     program: str
-    values: tuple[tuple[Any, ...], ...]
+    lists: Mapping[str, Sequence[Any]]
 
-    def axes(self) -> tuple[Axis, ...]:
-        """The axes, with the values themselves, which must be numbers."""
-        return tuple(map(_even_choice, self.values))
+    @property
+    def values(self) -> tuple[Sequence[Any], ...]:
+        """The values of each axis."""
+        return tuple(self.lists.values())
 
-    def axes_of_places(self) -> tuple[Axis, ...]:
-        """The axes, with the places of the values instead."""
-        return tuple(_even_choice(range(len(values))) for values in self.values)
+    def axes(self) -> tuple[NamedChoice, ...]:
+        """The axes."""
+        return tuple(
+            NamedChoice(tuple(names.split()), tuple(map(_decision, values))) for names, values in self.lists.items()
+        )
 
     def picked(self, decisions: Sequence[Decision]) -> tuple[Any, ...]:
         """The value of each axis.
 
         Raises:
-            BuildError: there are more or fewer decisions than axes, or one is no place in its list.
+            BuildError: there are more or fewer decisions than axes, or one is not among the values.
         """
-        if len(decisions) != len(self.values):
-            raise BuildError(f"{self.program} has {len(self.values)} decisions, not {len(decisions)}")
-        for axis, (values, decision) in enumerate(zip(self.values, decisions, strict=True)):
-            if len(decision) != 1 or not 0 <= decision[0] < len(values):
-                raise BuildError(f"{self.program} has {len(values)} choices on axis {axis}, not {decision}")
-        return tuple(values[at] for values, (at,) in zip(self.values, decisions, strict=True))
+        if len(decisions) != len(self.lists):
+            raise BuildError(f"{self.program} has {len(self.lists)} decisions, not {len(decisions)}")
+        found = []
+        for (names, values), decision in zip(self.lists.items(), decisions, strict=True):
+            value = next((each for each in values if _decision(each) == decision), None)
+            if value is None:
+                raise BuildError(f"{self.program} has no {names} = {' '.join(map(str, decision))} for this workload")
+            found.append(value)
+        return tuple(found)
 
     def decisions(self, picked: Iterable[Any]) -> tuple[Decision, ...]:
         """The decisions that pick these values."""
-        return tuple((values.index(value),) for values, value in zip(self.values, picked, strict=True))
+        return tuple(map(_decision, picked))
 
     def cheapest(self, count: int, cost: Callable[..., float | None]) -> list[tuple[Decision, ...]]:
-        """The decisions of the `count` least costs, the least first.
+        """The decisions of the `count` least costs, the least first; of equal ones, that whose values come first.
 
         `cost` takes a value for each axis, and returns None where the values make no program.
         """
-        ranked = []
-        for places in itertools.product(*(range(len(values)) for values in self.values)):
-            found = cost(*(values[at] for values, at in zip(self.values, places, strict=True)))
-            if found is not None:
-                ranked.append((found, places))
-        return [tuple((at,) for at in places) for _, places in sorted(ranked)[:count]]
+        priced = ((cost(*picked), picked) for picked in itertools.product(*self.values))
+        ranked = sorted(((found, picked) for found, picked in priced if found is not None), key=lambda each: each[0])
+        return [self.decisions(picked) for _, picked in ranked[:count]]
 
 
-def _even_choice(values: Iterable[int]) -> Choice:
-    """A choice whose values are equally likely."""
-    listed = tuple(values)
-    return Choice(listed, (1.0 / len(listed),) * len(listed))
+def _decision(value: Any) -> Decision:
+    """A value in integers."""
+    return tuple(map(int, value)) if isinstance(value, tuple) else (int(value),)

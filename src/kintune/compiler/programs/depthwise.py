@@ -67,7 +67,7 @@ class DepthwiseConvolution:
     """
 
     name = "depthwise"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -84,7 +84,7 @@ class DepthwiseConvolution:
         Raises:
             BuildError: the workload is no such convolution, or there is no such variant of it.
         """
-        return _choices(_shape(_found(module).found), variant).axes_of_places()
+        return _choices(_shape(_found(module).found), variant).axes()
 
     def write(
         self,
@@ -193,12 +193,12 @@ def _choices(shape: _Shape, variant: str) -> ChoiceLists:
     if not tiles:
         raise BuildError(f"no register tile of {variant} fits rows of {shape.columns.results} results")
     most = max(strips_of(shape.channels, vectors * lanes).number for _, vectors in tiles)
-    values = (
-        tiles,
-        tuple(blocks for blocks in _BLOCKS if blocks <= shape.rows.results),
-        tuple(parts for parts in _PARTS if parts <= most),
-        (0, 1),
-    )
+    values = {
+        "columns vectors": tiles,
+        "blocks": tuple(blocks for blocks in _BLOCKS if blocks <= shape.rows.results),
+        "parts": tuple(parts for parts in _PARTS if parts <= most),
+        "tall": (0, 1),
+    }
     return ChoiceLists(DepthwiseConvolution.name, values)
 
 

@@ -68,7 +68,7 @@ class DirectConvolution:
     """
 
     name = "direct"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -88,7 +88,7 @@ class DirectConvolution:
         Raises:
             BuildError: the workload is no such convolution, or there is no such variant of it.
         """
-        return _choices(_shape(_found(module).found), variant).axes_of_places()
+        return _choices(_shape(_found(module).found), variant).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """The workload with the program in the place of its convolution.
@@ -173,11 +173,11 @@ def _choices(shape: _Shape, variant: str) -> ChoiceLists:
         )
     numbers = sorted({shape.panels(vectors, lanes) for _, vectors in tiles})
     most = shape.rows.results if shape.rows.results > 1 else -(-shape.columns.results // min(tiles)[0])
-    values = (
-        tiles,
-        tuple(blocks for blocks in _BLOCKS if blocks <= most),
-        tuple(parts for parts in _PARTS if any(number % parts == 0 for number in numbers)),
-    )
+    values = {
+        "columns vectors": tiles,
+        "blocks": tuple(blocks for blocks in _BLOCKS if blocks <= most),
+        "parts": tuple(parts for parts in _PARTS if any(number % parts == 0 for number in numbers)),
+    }
     return ChoiceLists(DirectConvolution.name, values)
 
 

@@ -30,7 +30,7 @@ class NarrowAttention:
     """Implements `Program`; a variant is a kind of inner kernels, the decision is the blocks of queries of a head."""
 
     name = "narrow_attention"
-    version = 2
+    version = 3
     patterns: tuple[str, ...] = (NAME,)
     precision = BF16
 
@@ -112,7 +112,7 @@ def _pattern(module: tvm.IRModule) -> AttentionPattern:
 def _choices(pattern: AttentionPattern) -> ChoiceLists:
     """The numbers of blocks that a head may be cut into."""
     units = -(-pattern.rows // UNIT)
-    return ChoiceLists(NarrowAttention.name, (tuple(number for number in _BLOCKS if number <= units),))
+    return ChoiceLists(NarrowAttention.name, {"blocks": tuple(number for number in _BLOCKS if number <= units)})
 
 
 def _time(pattern: AttentionPattern, blocks: int, machine: Processor) -> float:

@@ -139,7 +139,7 @@ class NarrowPanels(_PanelProgram):
     """Writes sums of products with constant weights in bf16."""
 
     name = "narrow"
-    version = 4
+    version = 5
     patterns: tuple[str, ...] = ()
     precision = BF16
     kinds = (AMX, DOT)
@@ -157,7 +157,7 @@ class Panels(_PanelProgram):
     """
 
     name = "panels"
-    version = 2
+    version = 3
     patterns: tuple[str, ...] = ()
     kinds = (FMA,)
     least_flops = 1_000_000.0
@@ -200,7 +200,7 @@ def _use(found: WeightedSum, inner: Inner) -> float:
     return form.values / (form.chunks * inner.step) * found.filters / (form.panels * inner.columns)
 
 
-def _values(form: Form, inner: Inner) -> tuple[tuple[int, ...], ...]:
+def _values(form: Form, inner: Inner) -> dict[str, tuple[int, ...]]:
     """The values of units, parts and depth."""
     units = -(-form.rows // inner.rows)
     most = max(1, _MOST_BYTES // (inner.size * inner.rows * form.steps * inner.step))
@@ -210,7 +210,8 @@ def _values(form: Form, inner: Inner) -> tuple[tuple[int, ...], ...]:
         each for each in _PARTS if each <= form.panels and _waste(form.panels, -(-form.panels // each)) <= _MOST_WASTE
     ]
     deep = form.runs if form.way is Way.IMAGE else form.steps * inner.step // CHUNK
-    return tuple(heights or [1]), tuple(parts), tuple(each for each in _DEPTHS if each <= max(1, deep))
+    depths = tuple(each for each in _DEPTHS if each <= max(1, deep))
+    return {"units": tuple(heights or [1]), "parts": tuple(parts), "depth": depths}
 
 
 def _waste(total: int, size: int) -> float:

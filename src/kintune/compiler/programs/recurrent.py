@@ -46,7 +46,7 @@ class RecurrentProgram:
     """Writes recurrent kernels; see `kintune.models.recurrence.Recurrence` for what they compute."""
 
     name = "recurrent"
-    version = 2
+    version = 3
     patterns: tuple[str, ...] = ("lstm", "gru", "rnn")
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -131,7 +131,7 @@ def _choices(recurrence: Recurrence, instruction: Instruction | None) -> ChoiceL
     units = [size for size in _UNITS if recurrence.padded % size == 0]
     rows = _divisors(recurrence.batch, _MOST_ROWS)
     unroll = [size for size in _UNROLL if steps % size == 0]
-    return ChoiceLists(RecurrentProgram.name, (tuple(units), tuple(rows), tuple(unroll)))
+    return ChoiceLists(RecurrentProgram.name, {"units": units, "rows": tuple(rows), "unroll": unroll})
 
 
 def _fits(recurrence: Recurrence, tiling: Tiling, instruction: Instruction | None) -> bool:

@@ -95,7 +95,7 @@ def program_named(name: str) -> tuple[Program, str]:
     for program in PROGRAMS:
         if known == f"{program.name}.{program.version}":
             return program, variant
-    raise BuildError(f"no program {known}: the sketch was recorded by another version of Kintune")
+    raise BuildError(f"no program {known} in this version of Kintune: see 'kintune records upgrade'")
 
 
 def instructions_of(name: str) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class StreamedSum:
     """
 
     name = "streamed"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -83,7 +83,7 @@ class StreamedSum:
         Raises:
             BuildError: the workload is no such sum, or there is no such variant of it.
         """
-        return _choices(_size(_found(module).found), variant).axes_of_places()
+        return _choices(_size(_found(module).found), variant).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """The workload with the program in the place of its sum.
@@ -163,12 +163,12 @@ def _choices(size: _Size, variant: str) -> ChoiceLists:
     lanes, registers = _registers(variant)
     least = min(rows * vectors for rows, vectors in tiles)
     most = max(-(-size.filters // (vectors * lanes)) for _, vectors in tiles)
-    values = (
-        tiles,
-        tuple(ways for ways in _WAYS if ways == 1 or (ways * least <= registers and ways <= size.depth)),
-        tuple(parts for parts in _PARTS if parts <= most),
-        _AHEAD,
-    )
+    values = {
+        "rows vectors": tiles,
+        "ways": tuple(ways for ways in _WAYS if ways == 1 or (ways * least <= registers and ways <= size.depth)),
+        "parts": tuple(parts for parts in _PARTS if parts <= most),
+        "ahead": _AHEAD,
+    }
     return ChoiceLists(StreamedSum.name, values)
 
 

@@ -81,7 +81,7 @@ class TiledProduct:
     """
 
     name = "tiled"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -106,7 +106,7 @@ class TiledProduct:
         Raises:
             BuildError: the workload is no such product, or there is no such variant of it.
         """
-        return _choices(_size(_found(module).found), variant).axes_of_places()
+        return _choices(_size(_found(module).found), variant).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """The workload with the program in the place of its product.
@@ -196,19 +196,19 @@ def _choices(size: _Size, variant: str) -> ChoiceLists:
     least = min(rows for rows, _ in tiles)
     vectors = size.vectors(_lanes(variant))
     numbers = [vectors, *sorted({-(-vectors // width) for _, width in tiles})]
-    values = (
-        tiles,
-        tuple(blocks for blocks in _BLOCKS if blocks == 1 or blocks * least <= size.positions),
-        tuple(dict.fromkeys(parts for number in numbers for parts in _PARTS if number % parts == 0)),
-        *((_depths(size, _lanes(variant)),) if variant.endswith(_DEEP) else ()),
-    )
+    values = {
+        "rows vectors": tiles,
+        "blocks": tuple(blocks for blocks in _BLOCKS if blocks == 1 or blocks * least <= size.positions),
+        "parts": tuple(dict.fromkeys(parts for number in numbers for parts in _PARTS if number % parts == 0)),
+        **({"depths": _depths(size, _lanes(variant))} if variant.endswith(_DEEP) else {}),
+    }
     return ChoiceLists(TiledProduct.name, values)
 
 
 def _tiles(size: _Size, variant: str) -> tuple[tuple[int, int], ...]:
     """The register tiles for so many columns; none where these would be mostly zeros, filled up to whole vectors.
 
-    Tiles whose vectors divide those of the columns are the first, since records have decisions as places in this list.
+    Tiles whose vectors divide those of the columns are the first.
 
     Raises:
         BuildError: there is no such variant.

@@ -119,7 +119,7 @@ class BlockedWinograd(_Blocked):
     """
 
     name = "winograd_blocked"
-    version = 3
+    version = 4
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
@@ -139,7 +139,7 @@ class NarrowWinograd(_Blocked):
     """
 
     name = "winograd_narrow"
-    version = 1
+    version = 2
     patterns: tuple[str, ...] = ()
     precision = BF16
     size = 2
@@ -217,16 +217,16 @@ def _is_alone(module: tvm.IRModule) -> bool:
     return len(found.nests) == len(found.replaced) + (epilogue is not None)
 
 
-def _values(g: Geometry) -> tuple[tuple[int, ...], ...]:
+def _values(g: Geometry) -> dict[str, tuple[int, ...]]:
     """Rows, vectors, blocks and parts."""
     most = g.filters // g.lanes
     enough = -(-g.places * g.tiles * (g.channels + g.filters) // _MOST_VALUES)
-    return (
-        tuple(rows for rows in _ROWS if rows <= g.tiles),
-        tuple(vectors for vectors in _VECTORS if most % vectors == 0),
-        tuple(blocks for blocks in _BLOCKS if enough <= blocks <= g.tiles) or _BLOCKS[-1:],
-        tuple(parts for parts in _PARTS if most % parts == 0),
-    )
+    return {
+        "rows": tuple(rows for rows in _ROWS if rows <= g.tiles),
+        "vectors": tuple(vectors for vectors in _VECTORS if most % vectors == 0),
+        "blocks": tuple(blocks for blocks in _BLOCKS if enough <= blocks <= g.tiles) or _BLOCKS[-1:],
+        "parts": tuple(parts for parts in _PARTS if most % parts == 0),
+    }
 
 
 def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:

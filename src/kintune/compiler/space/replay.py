@@ -19,7 +19,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.faults import as_build_error
-from kintune.compiler.programs.registry import write
+from kintune.compiler.programs.registry import program_named, write
 from kintune.compiler.space.generator import default_schedule, load_intrinsics, space_generator
 from kintune.compiler.space.packing import merge_packing
 from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
@@ -106,7 +106,7 @@ class Replayer:
         if instructions is None:
             instructions = self._instructions[sketch.digest] = json.loads(sketch.trace)
         with as_build_error():
-            module = self._written(sketch, instructions, candidate.decisions)
+            module = self._written(sketch, instructions, candidate)
             schedule = Schedule(module, seed=_REPLAY_SEED, debug_mask=0, error_render_level="none")
             if not instructions["insts"]:
                 return Replayed(schedule, candidate)
@@ -116,11 +116,15 @@ class Replayer:
             taken = _decode(instructions, sketch, schedule.trace)
         return Replayed(schedule, Candidate(candidate.workload, candidate.sketch, taken))
 
-    def _written(self, sketch: Sketch, instructions: dict[str, Any], decisions: tuple[Decision, ...]) -> tvm.IRModule:
+    def _written(self, sketch: Sketch, instructions: dict[str, Any], candidate: Candidate) -> tvm.IRModule:
         """The module that the instructions change: the workload, or what a program of our own writes for it."""
-        program = instructions.get("program", "")
+        program, decisions = instructions.get("program", ""), candidate.decisions
         if not program:
             return self.module
+        try:
+            program_named(program)
+        except BuildError as error:
+            raise BuildError(f"record {candidate.digest}: {error}") from error
         if not instructions["insts"]:
             if not fits(sketch.axes, decisions):
                 raise BuildError(f"the decisions {decisions} do not answer the axes of sketch {sketch.digest}")

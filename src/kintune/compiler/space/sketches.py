@@ -18,7 +18,17 @@ from kintune.compiler.programs.byte_pattern import sums_bytes
 from kintune.compiler.programs.program import pattern_of, precision_of_program
 from kintune.compiler.programs.registry import applicable
 from kintune.compiler.space.generator import load_intrinsics, space_generator
-from kintune.core.candidate import FULL_PRECISION, Axis, Choice, Decision, Location, Sketch, Tile, digest_of
+from kintune.core.candidate import (
+    FULL_PRECISION,
+    Axis,
+    Choice,
+    Decision,
+    Location,
+    NamedChoice,
+    Sketch,
+    Tile,
+    digest_of,
+)
 from kintune.runtime.target import architecture_of
 
 __all__ = ["generate_sketches", "is_schedulable", "parse_trace"]
@@ -123,6 +133,8 @@ def _sketch(
         content["program"] = origin.program
     if origin.precision != FULL_PRECISION:
         content["precision"] = origin.precision
+    if named := [axis.names for axis in axes if isinstance(axis, NamedChoice)]:  # whatever values they may have
+        content["names"] = named
     encoded = json.dumps(content, separators=(",", ":")).encode()
     return Sketch(workload, digest_of(workload.encode(), encoded), encoded, axes)
 

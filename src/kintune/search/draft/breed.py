@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.core.candidate import Choice, Location, Tile
+from kintune.core.candidate import Choice, Location, NamedChoice, Tile
 from kintune.search.evolve import is_open
 from kintune.search.features.encoding import Encoding, Population, Rows
 
@@ -34,6 +34,8 @@ def draw(encoding: Encoding, count: int, rng: np.random.Generator) -> Population
         elif isinstance(axis, Choice):
             weights = np.asarray(axis.weights) / sum(axis.weights)
             rows[:, column.start] = rng.choice(len(axis.values), size=count, p=weights)
+        elif isinstance(axis, NamedChoice):
+            rows[:, column] = np.asarray(axis.values)[rng.integers(len(axis.values), size=count)]
         else:
             rows[:, column.start] = rng.integers(-2, axis.choices, size=count)
     return Population(rng.integers(len(encoding.sketches), size=count), rows)
@@ -75,6 +77,11 @@ def _change(encoding: Encoding, number: int, rows: Rows, which: Rows, rng: np.ra
     elif isinstance(axis, Choice):
         beside = rng.integers(1, len(axis.values), size=which.size)
         rows[which, column.start] = (rows[which, column.start] + beside) % len(axis.values)
+    elif isinstance(axis, NamedChoice):
+        values = np.asarray(axis.values)
+        place = (rows[which, None, column] == values).all(axis=2).argmax(axis=1)
+        beside = rng.integers(1, len(values), size=which.size)
+        rows[which, column] = values[(place + beside) % len(values)]
     else:
         _move_places(axis, column, rows, which, rng)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kintune.core.candidate import Axis, Candidate, Sketch, Tile
+from kintune.core.candidate import Axis, Candidate, Sketch
 
 __all__ = ["Encoding", "Population", "Rows", "encodings"]
 
@@ -47,7 +47,7 @@ class Population(NamedTuple):
 class Encoding:
     """The encoding of candidates of a workload's sketches with equal axes: the columns of the decision of each axis.
 
-    A tile takes as many columns as it has parts, any other axis takes one.
+    A tile takes as many columns as it has parts, a named choice as many as it has names, any other axis one.
     """
 
     def __init__(self, sketches: Sequence[Sketch]) -> None:
@@ -55,7 +55,7 @@ class Encoding:
         self.sketches = tuple(sketches)
         self.axes: tuple[Axis, ...] = self.sketches[0].axes
         self.workload = self.sketches[0].workload
-        widths = [axis.parts if isinstance(axis, Tile) else 1 for axis in self.axes]
+        widths = [axis.width for axis in self.axes]
         ends = np.cumsum(widths)
         self.columns = tuple(slice(int(end) - width, int(end)) for end, width in zip(ends, widths, strict=True))
         self.width = int(ends[-1]) if widths else 0
