@@ -201,15 +201,15 @@ class ReleaseCheck:
 
     def upgrade_records(self) -> str:
         """Opens the records of the version before: what they hold is listed, and they are sound."""
-        path = from_text((OLD_DATABASES / "records_1.sql").read_text(), Path(self.environment["KINTUNE_RECORDS"]))
+        path = from_text((OLD_DATABASES / "records_2.sql").read_text(), Path(self.environment["KINTUNE_RECORDS"]))
         listed = json.loads(self.kintune("records", "list", "--json", "-"))
         if not listed["runs"]:
             raise Failed("the run in the old records is gone")
         self.kintune("records", "check")
         with closing(sqlite3.connect(path)) as connection:
             (version,) = connection.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
-        if version == "1":
-            raise Failed("the records are still of schema 1")
+        if version == "2":
+            raise Failed("the records are still of schema 2")
         return f"schema {version}; {counted(len(listed['runs']), 'run')} in them"
 
     def tune(self) -> str:

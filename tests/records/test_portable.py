@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
+from kintune.core.candidate import Axis, Candidate, Choice, Location, NamedChoice, Sketch, Tile, digest_of
 from kintune.core.outcome import Outcome, Status
 from kintune.errors import DamagedRecord, RecordsError, StorageError
 from kintune.records import ImportSummary, Measurement, RunState, Store, export_records, import_records, portable
@@ -128,6 +128,33 @@ def test_a_decision_answers_its_axis_or_not(
 ) -> None:
     assert all(portable._answers(axis, decision) for decision in right)
     assert not any(portable._answers(axis, decision) for decision in wrong)
+
+
+@pytest.mark.parametrize("decision", [(6, 4), (99, 99), (6,), (6, 4, 1)])
+def test_named_values_need_not_be_listed_by_the_sketch(
+    decision: tuple[int, ...], store: Store, other: Store, tmp_path: Path
+) -> None:
+    """Another version may offer others."""
+    path, workload = tmp_path / "records.jsonl.gz", store.workloads.list()[0].digest
+    sketch = Sketch(workload, digest_of(b"named"), b"trace", (NamedChoice(("rows", "vectors"), ((6, 4),)),))
+    store.workloads.add_sketch(sketch)
+    candidate = Candidate(workload, sketch.digest, (decision,))
+    store.measurements.add(msgspec.structs.replace(measurement(workload, 1, 3.0), candidate=candidate))
+    export_records(store, path)
+    if len(decision) == 2:
+        import_records(other, path)
+        assert told(other) == told(store)
+        assert sketch in other.workloads.sketches([workload])
+    else:
+        with pytest.raises(RecordsError, match="decision 0 does not answer its axis"):
+            import_records(other, path)
+
+
+def test_files_of_the_format_before_are_read(store: Store, other: Store, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl.gz"
+    export_records(store, path)
+    rewritten(path, put("kintune-records-v1", 0, "format"))
+    assert import_records(other, path) == ImportSummary(added=3, known=0)
 
 
 def test_a_run_that_a_file_names_is_not_one_of_these_records(store: Store, other: Store, tmp_path: Path) -> None:
@@ -271,7 +298,7 @@ def put(value: object, record: int, *keys: str | int) -> Callable[[list[dict]], 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (put("kintune-records-v2", 0, "format"), "its format is kintune-records-v2, this Kintune reads"),
+        (put("kintune-records-v3", 0, "format"), "its format is kintune-records-v3, this Kintune reads"),
         (put(9, -1, "records"), "8 of 9 records are left"),
         (lambda records: records.pop(), "cut short after"),
         (lambda records: records.pop(0), "record 0 is out of place"),
@@ -291,7 +318,7 @@ def put(value: object, record: int, *keys: str | int) -> Callable[[list[dict]], 
         (put("", 6, "measurement", "feature_version"), "64 bytes of features are no 32-bit floats of a named version"),
         (put("AADAfw==", 6, "measurement", "features"), "record 6 makes no sense: its features are not all finite"),
         (put("AACAPw==", 7, "measurement", "features"), "it has 1 features, others of version '1' have 16"),
-        (put("text", 6, "measurement", "outcome"), "record 6 is not one of kintune-records-v1"),
+        (put("text", 6, "measurement", "outcome"), "record 6 is not one of kintune-records-v2"),
         (
             put(1 << 70, 3, "sketch", "axes", 0, "parts"),
             "a record has a number of more than 64 bits",
@@ -336,7 +363,7 @@ def test_a_line_nested_too_deep_is_none(store: Store, other: Store, tmp_path: Pa
     first, *rest = gzip.decompress(path.read_bytes()).splitlines()
     deep = b'{"seal":"","record":' + b"[" * 5000 + b"]" * 5000 + b"}"
     path.write_bytes(gzip.compress(b"\n".join([first, deep, *rest])))
-    with pytest.raises(RecordsError, match=r"record 1 is (not one of kintune-records-v1|damaged)"):
+    with pytest.raises(RecordsError, match=r"record 1 is (not one of kintune-records-v2|damaged)"):
         import_records(other, path)
 
 

@@ -17,6 +17,7 @@ _RECORDS = {
     "export": Entry("kintune.cli.records_exchange", "Write measurements to a file.", "export"),
     "import": Entry("kintune.cli.records_exchange", "Add the measurements in a file.", "import_"),
     "pretrain": Entry("kintune.cli.records_pretrain", "Train the cost models of families from measurements."),
+    "upgrade": Entry("kintune.cli.records_upgrade", "Convert measurements of earlier programs."),
 }
 
 _SERVICE = {

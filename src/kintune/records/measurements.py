@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, func, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
 from kintune.core.candidate import UNTUNED, Candidate, Decision
 from kintune.core.outcome import Outcome, Status
@@ -121,6 +121,30 @@ class Measurements:
                 )
                 return
         raise RecordsError(f"records: candidate {candidate.digest} of workload {candidate.workload} was never measured")
+
+    def rename(self, candidates: Mapping[int, Candidate]) -> int:
+        """Let measurements (ids) name these candidates, whose sketches were added before; return how many remain.
+
+        A measurement whose candidate was measured already under the same conditions is removed instead.
+        """
+        kept = 0
+        with self._database.transaction() as connection:
+            for measured in self.named(candidates):
+                candidate = candidates[measured.id]
+                this = measurements.c.id == measured.id
+                if self.of(measured.device_type, measured.compiler, candidate.workload, candidate.digest):
+                    connection.execute(delete(measurements).where(this))
+                else:
+                    row = _row(msgspec.structs.replace(measured, candidate=candidate))
+                    connection.execute(update(measurements).where(this).values(**row))
+                    kept += 1
+        return kept
+
+    def remove(self, ids: Iterable[int]) -> None:
+        """Remove measurements."""
+        with self._database.transaction() as connection:
+            for number in ids:
+                connection.execute(delete(measurements).where(measurements.c.id == number))
 
     def of(self, device_type: str, compiler: str, workload: str, candidate: str) -> Measurement | None:
         """The measurement of the candidate with this digest; None when it was never measured.

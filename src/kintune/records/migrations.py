@@ -35,7 +35,15 @@ def _name_the_writer(connection: Connection) -> None:
     )
 
 
-STEPS: Mapping[int, Step] = {1: _name_the_writer}
+def _name_decisions(connection: Connection) -> None:
+    """Schema 3: sketches may have decisions with names, which an earlier Kintune cannot read; no table changes.
+
+    Measurements of earlier programs stay as they are: `kintune.transfer.upgrade` converts them when it is asked to.
+    """
+    del connection
+
+
+STEPS: Mapping[int, Step] = {1: _name_the_writer, 2: _name_decisions}
 """The steps, by the schema version that each starts from."""
 
 

@@ -1,4 +1,4 @@
-"""Export and import of records as one file that any Kintune can read: the format `kintune-records-v1`.
+"""Export and import of records as one file that any Kintune can read: the format `kintune-records-v2`.
 
 A gzip-compressed file of JSON lines.  Each line is an object with `record` and `seal`, the digest of the record's
 bytes.  The first record is a `header`, the last an `end` that counts the others; between them each `device_type`,
@@ -34,7 +34,9 @@ from kintune.wire.channel import UNREADABLE
 __all__ = ["PORTABLE_FORMAT", "ImportChecks", "ImportSummary", "export_records", "import_records"]
 
 
-PORTABLE_FORMAT = "kintune-records-v1"
+PORTABLE_FORMAT = "kintune-records-v2"
+
+_READABLE = ("kintune-records-v1", PORTABLE_FORMAT)  # the first one has no sketches with named decisions
 
 _LONGEST_LINE = 256 << 20  # bytes; a longer line is no record of ours
 _AT_ONCE = 1000  # measurements in one insert: one by one takes several times as long, while other writers wait
@@ -188,7 +190,7 @@ def _read(source: Path, file: gzip.GzipFile, checks: ImportChecks) -> Iterator[_
         if ended or isinstance(record, _Header) != (number == 0):
             raise RecordsError(f"{where} is out of place; the file was changed, export it again")
         match record:
-            case _Header(format=written) if written != PORTABLE_FORMAT:
+            case _Header(format=written) if written not in _READABLE:
                 raise RecordsError(f"{source}: its format is {written}, this Kintune reads {PORTABLE_FORMAT}")
             case _Header():
                 pass

@@ -46,7 +46,7 @@ FORMAT = "kintune-records"
 NEIGHBOURS = "service_"
 """Prefix of the names of a service's tables, which may be in the same database."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the tables below and of `meta`; every change raises it and adds a step to `kintune.records.migrations`."""
 
 METADATA = MetaData(

@@ -94,6 +94,19 @@ class RecordsConformance:
         with pytest.raises(RecordsError, match="no blob 00"):
             store.blobs.get("00")
 
+    def test_measurements_are_renamed_unless_that_program_was_measured(self, store: Store) -> None:
+        """All else stays, and the row is sound; of two measurements of one program, the one that was there stays."""
+        workload = add_workload(store)
+        first, second, third = (store.measurements.add(measurement(workload, i, 1.0 + i)) for i in range(3))
+        fresh, taken = measurement(workload, 9).candidate, measurement(workload, 2).candidate
+        assert store.measurements.rename({first: fresh, second: taken}) == 1
+        renamed, kept = store.measurements.find()
+        assert (renamed.id, renamed.candidate, renamed.outcome.times_us) == (first, fresh, (1.0,))
+        assert (kept.id, kept.outcome.times_us) == (third, (3.0,))
+        assert store.check() == []
+        store.measurements.remove([first])
+        assert [m.id for m in store.measurements.find()] == [third]
+
     def test_workloads_and_sketches_come_back(self, store: Store) -> None:
         """What was added is read again; adding again changes nothing."""
         workload = add_workload(store)

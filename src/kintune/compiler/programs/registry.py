@@ -33,7 +33,7 @@ from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 
-__all__ = ["PROGRAMS", "applicable", "instructions_of", "keepable", "program_named", "write", "write_kept"]
+__all__ = ["PROGRAMS", "applicable", "instructions_of", "keepable", "name_of", "program_named", "write", "write_kept"]
 
 PROGRAMS: tuple[Program, ...] = (
     AttentionProgram(),
@@ -82,7 +82,12 @@ def applicable(
             variants = tuple(program.variants(module, target))
         found = found or bool(variants and not isinstance(program, Narrow))
         for variant in variants:
-            yield program, variant, f"{program.name}.{program.version}:{variant}"
+            yield program, variant, name_of(program, variant)
+
+
+def name_of(program: Program, variant: str) -> str:
+    """The name by which sketches call a variant of a program."""
+    return f"{program.name}.{program.version}:{variant}"
 
 
 def program_named(name: str) -> tuple[Program, str]:
@@ -95,7 +100,7 @@ def program_named(name: str) -> tuple[Program, str]:
     for program in PROGRAMS:
         if known == f"{program.name}.{program.version}":
             return program, variant
-    raise BuildError(f"no program {known} in this version of Kintune: see 'kintune records upgrade'")
+    raise BuildError(f"no program {known} in this version of Kintune: 'kintune records upgrade' converts its records")
 
 
 def instructions_of(name: str) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ class Replayer:
         try:
             program_named(program)
         except BuildError as error:
-            raise BuildError(f"record {candidate.digest}: {error}") from error
+            raise BuildError(f"{candidate.digest}: {error}") from error
         if not instructions["insts"]:
             if not fits(sketch.axes, decisions):
                 raise BuildError(f"the decisions {decisions} do not answer the axes of sketch {sketch.digest}")

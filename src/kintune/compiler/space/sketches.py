@@ -15,8 +15,8 @@ from tvm.s_tir import meta_schedule as ms
 from kintune.compiler.faults import left_out
 from kintune.compiler.programs.blockwise_workload import sums_blockwise
 from kintune.compiler.programs.byte_pattern import sums_bytes
-from kintune.compiler.programs.program import pattern_of, precision_of_program
-from kintune.compiler.programs.registry import applicable
+from kintune.compiler.programs.program import Program, pattern_of, precision_of_program
+from kintune.compiler.programs.registry import applicable, name_of
 from kintune.compiler.space.generator import load_intrinsics, space_generator
 from kintune.core.candidate import (
     FULL_PRECISION,
@@ -31,7 +31,7 @@ from kintune.core.candidate import (
 )
 from kintune.runtime.target import architecture_of
 
-__all__ = ["generate_sketches", "is_schedulable", "parse_trace"]
+__all__ = ["generate_sketches", "is_schedulable", "parse_trace", "whole_sketch"]
 
 _LOCATIONS = 24  # an upper bound for the number of loops a producer can be computed at
 
@@ -60,17 +60,27 @@ def generate_sketches(
     found: dict[str, Sketch] = {}
     for program, variant, name in applicable(module, target, precisions):
         with left_out(f"program {program.name} fails"):
-            origin = _Origin(name, precision_of_program(program))
-            axes = program.axes(module, variant)
-            if axes is None:
+            sketch = whole_sketch(workload, module, program, variant)
+            if sketch is None:
+                origin = _Origin(name, precision_of_program(program))
                 found.update(_by_rules(workload, program.write(module, variant, ()), target, origin))
             else:
-                sketch = _sketch(workload, [], [], axes, origin)
                 found.setdefault(sketch.digest, sketch)
     main = module["main"]
     if not (found and (pattern_of(main) or sums_bytes(main) or sums_blockwise(main))):
         found.update(_by_rules(workload, module, target))
     return tuple(found.values())
+
+
+def whole_sketch(workload: str, module: tvm.IRModule, program: Program, variant: str) -> Sketch | None:
+    """The sketch of a program that is written as a whole; None for a program of which rules make the sketches.
+
+    Raises:
+        BuildError: the program does not compute the workload `module`, or there is no such variant of it.
+    """
+    axes = program.axes(module, variant)
+    origin = _Origin(name_of(program, variant), precision_of_program(program))
+    return None if axes is None else _sketch(workload, [], [], axes, origin)
 
 
 def _by_rules(
