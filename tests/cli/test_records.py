@@ -181,7 +181,7 @@ def test_a_directory_without_a_stock_database_is_one_line(kintune: Kintune, wher
     assert "none" in said.err
 
 
-@pytest.mark.parametrize("command", [["list"], ["check"], ["show", "a"], ["export", "all.kr"]])
+@pytest.mark.parametrize("command", [["list"], ["check"], ["upgrade"], ["show", "a"], ["export", "all.kr"]])
 def test_looking_creates_no_records(
     kintune: Kintune, tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
