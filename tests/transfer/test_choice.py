@@ -7,8 +7,10 @@ from collections import Counter
 
 from sqlalchemy import text
 
-from kintune.core.candidate import UNTUNED
+from kintune.core.candidate import UNTUNED, Candidate, Choice, Sketch, digest_of
 from kintune.core.knowledge import ModelVersion, TrainedModel, TrainingConditions
+from kintune.core.outcome import Outcome, Status
+from kintune.records import Measurement
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
 from kintune.testing.synthetic_space import Product
@@ -105,3 +107,21 @@ def test_models_of_earlier_versions_are_bare_trees() -> None:
     kept = TrainedModel(b"{trees}", (subject,))
     assert TrainedModel.from_bytes(kept.to_bytes()) == kept
     assert TrainedModel.from_bytes(b"{L\x00\x00") == TrainedModel(b"{L\x00\x00")
+
+
+def test_earlier_programs_make_room_for_those_that_can_be_built(records: ToyRecords) -> None:
+    """The fastest measurements are of a program whose decisions are places in a list."""
+    records.tune(NEAR)
+    trace = b'{"insts":[],"sampled":[],"program":"tiled.1:8x16"}'
+    earlier = Sketch("near", digest_of(b"near", trace), trace, (Choice(tuple(range(9)), (1 / 9,) * 9),))
+    records.store.workloads.add_sketch(earlier)
+    wanted = expand(records.store, offered(records, NEW)).knowledge.programs
+    for place in range(9):
+        candidate, outcome = Candidate("near", earlier.digest, ((place,),)), Outcome(Status.OK, (1e-3,))
+        records.store.measurements.add(
+            Measurement(
+                device_type=CONDITIONS.device_type, compiler=CONDITIONS.compiler, candidate=candidate, outcome=outcome
+            )
+        )
+    found = expand(records.store, offered(records, NEW)).knowledge.programs
+    assert [p.candidate for p in found] == [p.candidate for p in wanted]

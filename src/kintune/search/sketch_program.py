@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 
-from kintune.core.candidate import FULL_PRECISION, Candidate, Sketch
+from kintune.core.candidate import FULL_PRECISION, Candidate, Choice, Sketch
 
-__all__ = ["by_program", "in_turns", "narrow", "precision_of", "program_of"]
+__all__ = ["by_program", "has_places", "in_turns", "narrow", "precision_of", "program_of"]
 
 
 def program_of(sketch: Sketch) -> str:
@@ -23,6 +23,15 @@ def program_of(sketch: Sketch) -> str:
 def precision_of(sketch: Sketch) -> str:
     """Return the precision in which the sketch computes: "fp32", or a narrower one such as "bf16"."""
     return _named(sketch.trace, "precision") or FULL_PRECISION
+
+
+def has_places(sketch: Sketch) -> bool:
+    """Return whether the sketch is of an earlier program, whose decisions were places in lists: nothing is built of it.
+
+    `kintune records upgrade` converts what was measured of it.
+    """
+    is_whole = program_of(sketch) and _named(sketch.trace, "insts") == "[]"
+    return bool(is_whole and sketch.axes) and all(isinstance(axis, Choice) for axis in sketch.axes)
 
 
 def narrow(sketches: Iterable[Sketch]) -> dict[str, str]:

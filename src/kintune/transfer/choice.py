@@ -11,17 +11,19 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from kintune.core.candidate import UNTUNED, Sketch
+from kintune.core.candidate import Sketch
 from kintune.core.device import Peak
 from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram, ModelVersion, TrainedModel, TrainingConditions
 from kintune.core.stage_results import Taught
 from kintune.errors import RecordsError, StorageError
 from kintune.records import Measurement, Store, WorkloadRecord
 from kintune.search.family import Samples, Subject, families
+from kintune.search.sketch_program import has_places
 
 __all__ = ["TransferChoice", "choose", "choose_programs", "expand", "subject_of"]
 
 _PROGRAMS = 3  # of each workload
+_LOOKED_AT = 64  # measurements of each workload, the fastest
 _NEAREST = 8  # workloads looked at for each subgraph of the job
 _WORKLOADS = 48  # in all
 
@@ -72,8 +74,9 @@ def choose_programs(
 ) -> tuple[tuple[int, float], ...]:
     """Chooses the best few programs of the workloads nearest to the job's subgraphs.
 
-    The job's own workloads, those in `without` and measurements of the runs `hidden` are left out.  Each program is the
-    id of its measurement, and its speed relative to the fastest known program of its workload.
+    The job's own workloads, those in `without`, measurements of the runs `hidden` and earlier programs whose decisions
+    are places in lists are left out.  Each program is the id of its measurement, and its speed relative to the fastest
+    known program of its workload.
     """
     own = {subject.workload for subject in subjects} | set(without)
     foreign = _measured(store, conditions) - own
@@ -81,9 +84,11 @@ def choose_programs(
     chosen: list[tuple[int, float]] = []
     for workload in _nearest(subjects, others):
         found = store.measurements.fastest(
-            workload, conditions.device_type, conditions.compiler, _PROGRAMS + 1, hidden=hidden, on_damage=_leave_out
+            workload, conditions.device_type, conditions.compiler, _LOOKED_AT, hidden=hidden, on_damage=_leave_out
         )
-        tuned = [m for m in found if m.candidate.sketch != UNTUNED][:_PROGRAMS]
+        described = _described(store, workload)
+        usable = {digest for digest, sketch in described[1].items() if not has_places(sketch)} if described else ()
+        tuned = [m for m in found if m.candidate.sketch in usable][:_PROGRAMS]
         chosen += [(m.id, found[0].believed_us / m.believed_us) for m in tuned]
     return tuple(chosen)
 
