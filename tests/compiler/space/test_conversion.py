@@ -7,15 +7,20 @@ the last two of one that is no more.  The origin of each measurement is what its
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
-from kintune.core.candidate import Candidate, NamedChoice, described
+from kintune.core.candidate import Candidate, NamedChoice, Sketch, described
 from kintune.errors import BuildError
 from kintune.records import Measurement, Store, import_records
-from kintune.search.sketch_program import program_of
+from kintune.search.evolve import draw
+from kintune.search.sketch_program import has_places, program_of
 from kintune.transfer.upgrade import upgrade_records
 
 pytestmark = pytest.mark.tvm
@@ -63,22 +68,55 @@ def test_records_are_upgraded_to_what_they_picked(store: Store) -> None:
     assert upgrade_records(store) == type(told)(converted=0, training=1, dropped=0, current=told.converted)
 
 
-def test_what_is_upgraded_is_of_a_sketch_of_today(store: Store) -> None:
-    import tvm
+def written(name: str, module: Any, candidate: Candidate) -> str:
+    """The program of a candidate as text, or why there is none."""
+    from kintune.compiler.programs.registry import write
 
+    try:
+        return str(write(name, module, candidate.decisions).script())
+    except BuildError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_drawn_builds_the_same_whatever_the_order_of_the_lists(
+    store: Store, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kintune.compiler.programs import registry
+    from kintune.compiler.programs.choice_lists import ChoiceLists
+    from kintune.compiler.programs.registry import program_named
     from kintune.compiler.space.replay import load_workload
-    from kintune.compiler.space.sketches import generate_sketches
+    from kintune.compiler.space.sketches import whole_sketch
+
+    def reversed_lists(program: str, lists: Mapping[str, Sequence[Any]]) -> ChoiceLists:
+        return ChoiceLists(program, {name: values[::-1] for name, values in lists.items()})
 
     upgrade_records(store)
-    target = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2})
-    found = {each.candidate.sketch: name for each, name in measured(store) if name.startswith(("tiled.", "direct."))}
-    digests = {
-        sketch.digest
-        for workload in store.workloads.list()
-        if any(name.startswith(("tiled.", "direct.")) for name in found.values())
-        for sketch in generate_sketches(workload.digest, load_workload(store.workloads.module(workload.digest)), target)
-    }
-    assert digests.intersection(found)
+    rng = np.random.default_rng(seed)
+    drawn: list[tuple[str, Any, Sketch, Candidate, str]] = []
+    for workload in store.workloads.list():
+        module = load_workload(store.workloads.module(workload.digest))
+        for sketch in store.workloads.sketches([workload.digest]):
+            if not has_places(sketch):
+                sent = msgspec.msgpack.encode((sketch, draw(sketch, rng)))
+                sketch, candidate = msgspec.msgpack.decode(sent, type=tuple[Sketch, Candidate])
+                name = program_of(sketch)
+                drawn.append((name, module, sketch, candidate, written(name, module, candidate)))
+    assert len(drawn) > 15
+    assert sum("def main" in text for *_, text in drawn) > 10
+    for module_of_program in {type(program).__module__ for program in registry.PROGRAMS}:
+        if hasattr(sys.modules[module_of_program], "ChoiceLists"):
+            monkeypatch.setattr(sys.modules[module_of_program], "ChoiceLists", reversed_lists)
+    for name, module, sketch, candidate, text in drawn:
+        again = whole_sketch(sketch.workload, module, *program_named(name))
+        assert again is not None
+        assert again.digest == sketch.digest
+        assert again.axes != sketch.axes or all(len(axis.values) == 1 for axis in named(sketch))
+        assert written(name, module, candidate) == text, name
+
+
+def named(sketch: Sketch) -> list[NamedChoice]:
+    return [axis for axis in sketch.axes if isinstance(axis, NamedChoice)]
 
 
 def test_no_program_is_built_from_a_place(store: Store) -> None:
