@@ -103,7 +103,7 @@ def test_whole_rows_are_read_where_they_are(here: Any) -> None:
 
     program = NarrowPanels()
     for reduced, is_copied in ((64, False), (72, True)):
-        written = program.write(product(197, columns=96, reduced=reduced), "amx", ((1,), (0,), (0,)), frozenset({0}))
+        written = program.write(product(197, columns=96, reduced=reduced), "amx", ((2,), (1,), (1,)), frozenset({0}))
         assert ('"kt_copy"' in str(written)) == is_copied
         assert '"kt_round"' not in str(written)
     for module in (product(197, columns=96, reduced=64), product(3, columns=96, reduced=64)):

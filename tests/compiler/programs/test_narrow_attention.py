@@ -97,7 +97,7 @@ def test_rows_that_see_nothing_are_as_in_a_plain_softmax(low: float, guarded: bo
     wanted = run(module, here, operands)[:, :, 0]
     assert np.isnan(wanted).all() == (low == -np.inf and not guarded)
     for kind in set(kinds()) - {"fma"}:
-        found = run(NarrowAttention().write(module, kind, ((0,),)), here, operands)[:, :, 0]
+        found = run(NarrowAttention().write(module, kind, ((1,),)), here, operands)[:, :, 0]
         np.testing.assert_allclose(found, wanted, rtol=ERROR, atol=ERROR, err_msg=kind)
 
 
@@ -156,7 +156,7 @@ def test_what_is_kept_in_bf16_computes_the_same(rows: int, here: Any) -> None:
     rounded = program.keepable(module, rounded=True)
     assert rounded == able - {result}
     for kind in set(kinds()) - {"fma"}:
-        wide = computed(program.write(module, kind, ((0,),)), here, frozenset(), rounded)
+        wide = computed(program.write(module, kind, ((1,),)), here, frozenset(), rounded)
         for kept in (rounded, able, frozenset({result})):
-            narrow = computed(program.write(module, kind, ((0,),), kept), here, kept, rounded)
+            narrow = computed(program.write(module, kind, ((1,),), kept), here, kept, rounded)
             assert np.array_equal(narrow, widened(bits(wide)) if result in kept else wide), (kind, kept)

@@ -157,7 +157,7 @@ def test_a_candidate_is_built_with_its_weights_in_panels(cpu: Any) -> None:
     module = workload(recurrence)
     sketches = generate_sketches("w", module, cpu)
     assert len(sketches) == 2
-    candidate = Candidate("w", sketches[1].digest, ((0,), (0,), (0,)))
+    candidate = Candidate("w", sketches[1].digest, ((8,), (1,), (1,)))
     built = build_candidate(cpu, save_workload(module), sketches[1], candidate)
     assert built.operands[1].shape == (1, 4, 32, 4, 8)
     roles = [operand.role for operand in built.operands]
@@ -192,7 +192,7 @@ def test_a_whole_network_is_the_same_with_and_without_the_program(cpu: Any) -> N
     sketch = generate_sketches(cell.digest, cell.module, target)[0]
     values = tvm.runtime.tensor(draw.standard_normal((_STEPS, 2, 7)).astype(np.float32))
     found = []
-    for chosen in ({}, {cell.digest: (sketch, Candidate(cell.digest, sketch.digest, ((1,), (1,), (1,))))}):
+    for chosen in ({}, {cell.digest: (sketch, Candidate(cell.digest, sketch.digest, ((16,), (2,), (2,))))}):
         program = assemble(lowered, chosen, target)
         machine = relax.VirtualMachine(program.executable, tvm.cpu())
         found.append([result.numpy() for result in machine["main"](values, *program.weights)])

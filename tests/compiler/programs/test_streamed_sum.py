@@ -87,7 +87,8 @@ def test_what_follows_may_lie_across(here: Any) -> None:
     found = topi.transpose(topi.nn.relu(topi.nn.conv2d_nhwc(data, weight, 1, (0, 1, 0, 1), 1)), (0, 1, 3, 2))
     function = te.create_prim_func([data, weight, found]).with_attr("layout_free_buffers", [1])
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    written = StreamedSum().write(module, VARIANT, ((0,), (0,), (0,), (0,)))
+    first = tuple(axis.values[0] for axis in StreamedSum().axes(module, VARIANT))
+    written = StreamedSum().write(module, VARIANT, first)
     assert relative_error(run(written, here, written=True), run(module, here)) < 1e-5
 
 

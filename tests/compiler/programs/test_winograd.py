@@ -72,7 +72,7 @@ def test_it_is_offered_where_all_that_follows_is_computed_with_it(after: tuple[s
 def test_what_follows_is_computed_tile_by_tile(here: Any) -> None:
     module = workload(Case(height=7, width=9, after=("bias", "residual", "relu")))
     (blocked,) = programs()
-    script = str(blocked.write(module, "4x16", ((0,), (0,), (0,), (0,))).script())
+    script = str(blocked.write(module, "4x16", ((1,), (1,), (1,), (1,))).script())
     assert script.count("T.sblock(") == 3  # with the root
     assert "pad_temp" not in script
 
