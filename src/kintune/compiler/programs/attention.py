@@ -117,7 +117,7 @@ def _choices(pattern: AttentionPattern, chosen: _Variant) -> ChoiceLists:
     """The sizes of blocks, and the register tiles."""
     if chosen.kind == _ROWS:
         return ChoiceLists(AttentionProgram.name, {"keys": _ROW_KEYS, "vectors": _ROW_VECTORS})
-    values = {
+    values: dict[str, Sequence[Any]] = {
         "queries": _queries(pattern, chosen),
         "keys": _keys(pattern),
         "score_rows score_vectors": _score_tiles(chosen),

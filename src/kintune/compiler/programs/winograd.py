@@ -249,7 +249,7 @@ def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
 
 
 def _least_cycles(g: Geometry, machine: Processor) -> float:
-    return estimated_cycles(g, promising(g, machine, _values(g))[0], machine)
+    return estimated_cycles(g, promising(g, machine, tuple(_values(g).values()))[0], machine)
 
 
 def _geometry(convolution: WeightedSum, size: int, lanes: int) -> Geometry:
