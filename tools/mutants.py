@@ -53,22 +53,29 @@ _FUTURE = "from __future__ import annotations\n"
 
 
 class Part(NamedTuple):
-    """Files that are mutated, as patterns, and the tests that have to notice: files or folders, and pytest's marks."""
+    """Files that are mutated, as patterns, and the tests that have to notice: files or folders, and pytest's marks.
+
+    Files of these names, or in folders of these names, are `left_out`.
+    """
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
     marks: str = "not slow"
+    left_out: tuple[str, ...] = ()
 
 
-def _subpackage(name: str, marks: str = "not slow") -> Part:
-    return Part((f"src/kintune/{name}/**/*.py",), (f"tests/{name}",), marks)
+def _subpackage(name: str, marks: str = "not slow", left_out: tuple[str, ...] = ()) -> Part:
+    return Part((f"src/kintune/{name}/**/*.py",), (f"tests/{name}",), marks, left_out)
 
 
 _READERS = ("weighted_sum", "byte_workload", "blockwise_workload")
 
 PARTS: Mapping[str, Part] = {
     **{name: _subpackage(name) for name in ("core", "search", "scheduler", "records")},
-    "validate": _subpackage("validate", "not slow and not tvm"),  # a compiler takes seconds for each mutant
+    # a compiler and other runtimes, in processes of their own, take ten seconds and more for each mutant
+    "validate": _subpackage(
+        "validate", "not slow and not tvm", ("baselines", "baseline_worker", "validation_run", "validation")
+    ),
     "readers": Part(
         tuple(f"src/kintune/compiler/programs/{name}.py" for name in _READERS),
         ("tests/compiler/programs/test_readers.py",),
@@ -212,6 +219,12 @@ class Kept:
             self._saved = time.monotonic()
 
 
+def files_of(part: Part) -> list[Path]:
+    """The files of a part that are mutated."""
+    found = [path for pattern in part.sources for path in sorted(ROOT.glob(pattern))]
+    return [path for path in found if not {path.stem, *path.relative_to(ROOT).parts} & set(part.left_out)]
+
+
 def _files_of(part: Part) -> Iterator[Path]:
     """The tests of a part, and what they share."""
     for place in ("tests/conftest.py", "tests/support", *part.tests):
@@ -240,7 +253,7 @@ class Run:
 
     def __init__(self, name: str, count: int, seed: int, processes: int) -> None:
         self._name, self._part, self._processes = name, PARTS[name], processes
-        sources = [Source(path) for pattern in self._part.sources for path in sorted(ROOT.glob(pattern))]
+        sources = [Source(path) for path in files_of(self._part)]
         self._sources = sources
         self._mutants = dict(mutant for source in sources for mutant in source.mutants())
         order = drawn(self._mutants, len(self._mutants), seed)

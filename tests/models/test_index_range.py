@@ -69,6 +69,17 @@ def test_a_maximum_of_nothing_is_not_known() -> None:
     assert ranges_of(lambda op, c, i, b, x: op.max(op.strided_slice(op.clip(i, 2, 7), [1], [0], [0]), 1)) is None
 
 
+@pytest.mark.parametrize(("dtype", "whole"), [("uint8", (0, 255)), ("int16", (-(1 << 15), (1 << 15) - 1))])
+def test_of_constants_that_no_result_copies_the_types_are_known_alone(dtype: str, whole: tuple[int, int]) -> None:
+    """Who writes over a result while it runs may put any value there."""
+    from kintune.models.index_range import interval_of
+
+    copied = (1 << 16) // np.dtype(dtype).itemsize
+    assert interval_of(np.ones(copied, dtype)) == (1, 1)
+    assert interval_of(np.ones(copied + 1, dtype)) == whole
+    assert interval_of(np.ones(copied + 1, np.int32)) == (1, 1)
+
+
 SHAPE = (4, 6)
 
 

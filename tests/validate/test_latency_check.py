@@ -66,12 +66,16 @@ class Checked:
         return check_latency(CONTEXT, rounds, at_most, slack_ms, lambda: float(next(clock)), self.start)  # type: ignore[arg-type]
 
 
-def test_the_ratio_is_the_median_of_rounds() -> None:
-    checked = Checked([2.0, 2.0, 2.0, 20.0, 2.0, 2.0], [4.0, 4.0, 4.0, 40.0, 1.0, 4.0])
-    found = checked.check(1, at_most=3.0)
+@pytest.mark.parametrize("unit", [2.0**-10, 1.0, 2.0**10])
+def test_the_ratio_is_the_median_of_rounds(unit: float) -> None:
+    ours, theirs = [2.0, 2.0, 2.0, 20.0, 2.0, 2.0], [4.0, 4.0, 4.0, 40.0, 1.0, 4.0]
+    checked = Checked([unit * ms for ms in ours], [unit * ms for ms in theirs])
+    found = checked.check(1, at_most=3.0, slack_ms=2.0 * unit)
     assert (found.ratio, found.rounds) == (0.5, 5)  # the hour in which both were slow does no harm
-    assert (found.kintune_ms, found.onnxruntime_ms) == (2.0, 4.0)
+    assert (found.kintune_ms, found.onnxruntime_ms) == (2.0 * unit, 4.0 * unit)
     assert found.low == 0.5 < found.high < 2.0
+    assert found.high == pytest.approx(1.4)  # the quantile 0.9 of four times 0.5, and 2
+    assert found.allowed == 3.5
 
 
 def test_each_goes_first_in_turns() -> None:

@@ -189,6 +189,17 @@ def test_nothing_passes_where_rounding_moves_everything() -> None:
     assert disagreement_of(10 * chaotic, reference, *samples)  # it is farther away than rounding moves it
 
 
+def test_whether_anything_can_be_said_depends_on_four_times_the_noise() -> None:
+    draw = np.random.default_rng(3).standard_normal
+    reference = draw(2000)
+    for noise, verdict in ((0.05, Verdict.NOT_COMPARED), (0.02, Verdict.WRONG)):
+        samples = [[reference + noise * draw(2000)] for _ in range(3)]
+        for off, expected in ((3.5 * noise, verdict), (8 * noise, Verdict.WRONG)):
+            found = compare_outputs(["y"], [reference + max(off, 0.15) * draw(2000)], [reference], 1e-3, 1e-3, samples)
+            assert found.verdict is expected
+            assert found.noise == pytest.approx(noise, rel=0.1)
+
+
 def test_nothing_is_said_of_an_output_whose_shape_rounding_changes() -> None:
     """The length of speech depends on durations that are rounded."""
     short, long, other = (np.ones(length, np.float32) for length in (200, 300, 400))

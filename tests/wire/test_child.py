@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from kintune.wire.child import ResourceLimits, describe_end, starting
+from kintune.wire.child import ResourceLimits, describe_end, last_words, starting
 
 CHILD = """
 import resource, signal
@@ -76,6 +76,16 @@ def test_only_the_engine_starts_a_child(arguments: list[str]) -> None:
 )
 def test_an_end_in_words(code: int, words: str) -> None:
     assert describe_end(code) == words
+
+
+def test_a_crash_says_in_which_package() -> None:
+    crash = "import ctypes, numpy; numpy.apply_along_axis(lambda x: ctypes.string_at(0), 0, numpy.zeros(3))"
+    code = f"import faulthandler; faulthandler.enable(all_threads=False); print('begun', flush=True); {crash}"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    assert last_words(ended.stdout) == ("begun", " in numpy")
+    assert last_words("all is well\n") == ("all is well", "")
 
 
 def test_what_is_loaded_at_the_start_is_not_searched_for_garbage() -> None:

@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 import tvm
+from numpy.typing import NDArray
 from tvm import relax
 
 from kintune.models.index_marks import read_mark
 
-__all__ = ["Interval", "Ranges"]
+__all__ = ["Interval", "Ranges", "interval_of"]
 
 Interval = tuple[int, int]
 """The least and the greatest value, both included."""
 
 _NARROW = {"bool": (0, 1), "uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
+_MOST_COPIED = 65536
+"""Bytes up to which a result's narrow constant is copied when it is opened: `MOST_NARROW` in runtime/native/model.c."""
+
 _CHOICES = frozenset({"relax.argmax", "relax.argmin"})
 _SAME = frozenset(
     f"relax.{name}"
@@ -27,6 +31,17 @@ _SAME = frozenset(
     )
 )
 """Operators whose result holds nothing but elements of their first operand."""
+
+
+def interval_of(values: NDArray[Any]) -> Interval | None:
+    """The interval of the elements of a constant of integers; None where it is not known.
+
+    It is that of the type where the runtime does not copy the constant: who writes over the file of a result while it
+    runs may put any value there.
+    """
+    if values.dtype.itemsize < 4 and values.nbytes > _MOST_COPIED:
+        return _NARROW.get(values.dtype.name)
+    return int(values.min()), int(values.max())
 
 
 class Ranges:
@@ -57,7 +72,7 @@ class Ranges:
             values = expression.value.numpy()
             if values.dtype.kind not in "iub" or not values.size:
                 return None
-            return int(values.min()), int(values.max())
+            return interval_of(values)
         if expression in self._known:
             return self._known[expression]
         return _NARROW.get(str(getattr(getattr(expression, "ty", None), "dtype", "")))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 
-from kintune.core.model import spell_shapes
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.core.verdict import Verdict
@@ -25,18 +24,17 @@ from kintune.runtime.package import Manifest, read_manifest
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baselines import FLUSHING
 from kintune.validate.call_timing import time_calls
+from kintune.validate.combined_results import combined
 from kintune.validate.extreme_check import ExtremeCheck, ExtremeDifference
-from kintune.validate.interleaved import QUICK_SECONDS, TURN_SECONDS, WARM_SECONDS, InterleavedTimes, time_interleaved
+from kintune.validate.interleaved import QUICK_SECONDS, InterleavedTimes, time_interleaved
 from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison, judge_score
 from kintune.validate.result_choice import ResultChoice
-from kintune.validate.thread_choice import estimate_choice_s
-from kintune.validate.validation_run import REFERENCES, SLOW_UNTUNED_SECONDS, TUNED, UNTUNED, ValidationRun
+from kintune.validate.validation_run import REFERENCES, TUNED, UNTUNED, ValidationRun
 from kintune.wire.staging import locate
 
-__all__ = ["TUNED", "UNTUNED", "estimate_validation_s", "located_item", "validate", "validate_executable"]
+__all__ = ["TUNED", "UNTUNED", "located_item", "validate", "validate_executable"]
 
 _ON_CPU = "runs on the CPU here: its numbers are compared, its speed is not"
-_START_S = 1.0  # a process starts, loads its libraries and the network; torch, which compiles first, takes longer
 
 
 def validate(context: bytes, payload: bytes, board: str = "") -> bytes:
@@ -74,70 +72,7 @@ def validate_executable(
         shaped = msgspec.structs.replace(item, inputs=inputs, input_names=names)
         scored = results[0].score if results else None  # the score is that of all combinations together
         results.append(_validate_combination(conditions, shaped, manifest, number, clock, board, scored))
-    return results[0] if len(results) == 1 else _of_all([each.shapes for each in combinations], results)
-
-
-def _of_all(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[ValidationResult]) -> ValidationResult:
-    """The result of all combinations of shapes together; see `ValidationResult`."""
-    each_ms, rounds_ms = [result.latency_ms for result in results], [result.rounds_ms for result in results]
-    skipped: dict[str, str] = {}
-    for each, result in zip(shapes, results, strict=True):
-        for name, why in result.skipped.items():
-            everywhere = all(other.skipped.get(name) == why for other in results)
-            skipped.setdefault(name, why if everywhere else f"{why} (with {spell_shapes(each)})")
-    absolute = [result.max_abs_error for result in results if result.max_abs_error is not None]
-    relative = [result.max_rel_error for result in results if result.max_rel_error is not None]
-    noise = [result.noise for result in results if result.noise is not None]
-    norms = [result.norm_error for result in results if result.norm_error is not None]
-    lost_ms = [result.lost_ms for result in results]
-    kept = tuple(number for number, result in enumerate(results) if result.regions is None)
-    return ValidationResult(
-        latency_ms=_of_one_run_each(each_ms),
-        rounds_ms=_of_one_run_each(rounds_ms),
-        max_abs_error=max(absolute, default=None),
-        max_rel_error=max(relative, default=None),
-        verdict=Verdict.of_all(result.verdict for result in results),
-        compared_with=tuple(dict.fromkeys(name for result in results for name in result.compared_with)),
-        skipped=skipped,
-        disagreement=next((result.disagreement for result in results if result.disagreement), ""),
-        noise=max(noise, default=None),
-        basis=next((result.basis for result in results if result.basis), ""),
-        alone=tuple(dict.fromkeys(name for result in results for name in result.alone)),
-        not_alone={name: why for result in results for name, why in result.not_alone.items()},
-        wrong_alone={name: why for result in results for name, why in result.wrong_alone.items()},
-        thread_counts=_thread_counts([result.thread_counts for result in results]),
-        each=tuple(results),
-        regions=None if kept else (),
-        lost_ms=() if kept else tuple(map(sum, zip(*lost_ms, strict=False))),
-        plans=None if len(kept) == len(results) else kept,
-        norm_error=max(norms, default=None),
-        score=min((result.score for result in results if result.score is not None), default=None),
-        beside_ms=_sums([result.beside_ms for result in results]),
-        calls=results[0].calls,
-        notes=tuple(dict.fromkeys(note for result in results for note in result.notes)),
-        not_compared=tuple(
-            f"{line} (with {spell_shapes(of)})"
-            for of, result in zip(shapes, results, strict=True)
-            for line in result.not_compared
-        ),
-        bound=next((result.bound for result in results if result.bound), ""),
-        doubtful=next((result.doubtful for result in results if result.doubtful), ""),
-        once_ms=results[0].once_ms,
-        extremes=tuple(name for name in results[0].extremes if all(name in result.extremes for result in results)),
-    )
-
-
-def _of_one_run_each(each_ms: Sequence[Mapping[str, tuple[float, ...]]]) -> dict[str, tuple[float, ...]]:
-    """Times of one run with each combination of shapes, by name, of those that ran with all."""
-    ran = [name for name in each_ms[0] if all(name in times_ms for times_ms in each_ms)]
-    return {name: tuple(map(sum, zip(*(times_ms[name] for times_ms in each_ms), strict=False))) for name in ran}
-
-
-def _sums(each: Sequence[tuple[tuple[float, ...], ...]]) -> tuple[tuple[float, ...], ...]:
-    """Times of one run with each combination of shapes; none where one of them was not timed."""
-    if not all(each):
-        return ()
-    return tuple(tuple(map(sum, zip(*times, strict=False))) for times in zip(*each, strict=True))
+    return results[0] if len(results) == 1 else combined([each.shapes for each in combinations], results)
 
 
 def _hint(item: ValidationItem, manifest: Manifest) -> str:
@@ -146,13 +81,6 @@ def _hint(item: ValidationItem, manifest: Manifest) -> str:
     if item.inputs or not drawn:
         return ""
     return f" with values drawn for {', '.join(drawn)} (give values that the model takes, with --input or --constant)"
-
-
-def _thread_counts(each: Sequence[tuple[dict[int, int], ...]]) -> tuple[dict[int, int], ...]:
-    """The thread counts of all plans; those of a combination of shapes are of its own plan alone."""
-    if not any(each):
-        return ()
-    return tuple(counts[0] if counts else {} for counts in each)
 
 
 def _validate_combination(
@@ -349,30 +277,3 @@ def located_item(item: ValidationItem) -> ValidationItem:
         inputs=tuple(map(locate, item.inputs)),
         constants={name: located(constant, locate) for name, constant in item.constants.items()},
     )
-
-
-def estimate_validation_s(conditions: ValidationContext, *, tuned_s: float, untuned_s: float, baselines: int) -> float:
-    """Estimates the seconds of a validation from those of one run of the tuned and of the untuned network.
-
-    Baselines are assumed to be as fast as the tuned network.
-
-    Most of the time goes to the single run of a slow untuned network, or else to the interleaved timing.
-    """
-    untuned_s = min(untuned_s, conditions.untuned_seconds)
-    if untuned_s > SLOW_UNTUNED_SECONDS and baselines:
-        untuned_s = 0.0
-    processes = [tuned_s] * (1 + baselines)
-    starting = untuned_s + _START_S
-    if choice_s := estimate_choice_s(conditions.threads, tuned_s):
-        starting += choice_s + 2 * (_START_S + tuned_s)
-    starting += _START_S + tuned_s if baselines else 0.0  # a runtime that runs the model itself, to compare numbers
-    if untuned_s < QUICK_SECONDS:
-        processes.append(untuned_s)
-    starting += sum(_START_S + run_s for run_s in processes)
-    turns_s = sum(_turn_s(run_s, conditions.runs) for run_s in processes)
-    least_s = conditions.min_rounds * turns_s
-    return starting + min(conditions.rounds * turns_s, max(least_s, conditions.race_seconds + turns_s / 2))
-
-
-def _turn_s(run_s: float, runs: int) -> float:
-    return max(WARM_SECONDS, run_s) + min(runs * run_s, max(TURN_SECONDS, run_s))

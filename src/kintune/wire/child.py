@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import os
+import re
 import resource
 import signal
 import socket
@@ -21,7 +23,7 @@ from kintune.core.messages import ToWorker
 from kintune.errors import OrderError
 from kintune.wire.channel import Channel, child_end
 
-__all__ = ["FD_OPTION", "LIMITS_VARIABLE", "ResourceLimits", "connect", "describe_end", "starting"]
+__all__ = ["FD_OPTION", "LIMITS_VARIABLE", "ResourceLimits", "connect", "describe_end", "last_words", "starting"]
 
 
 FD_OPTION = "--fd"
@@ -64,7 +66,7 @@ def connect(argv: Sequence[str] | None = None) -> tuple[Channel[ToWorker], list[
     SIGINT, SIGTERM and SIGHUP are ignored, since the front ends its children.  A terminal or a service sends them to
     all its processes, and they would look like failures of the items at work.  The kernel kills this process when the
     front dies, even if native code never returns, and kills it before others when memory runs out.  The process applies
-    the `ResourceLimits` of its environment to itself.
+    the `ResourceLimits` of its environment to itself.  If native code crashes, Python prints where; see `last_words`.
 
     Args:
         argv: the arguments, by default those of the process.
@@ -74,6 +76,7 @@ def connect(argv: Sequence[str] | None = None) -> tuple[Channel[ToWorker], list[
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable(all_threads=False)
     _die_with_parent()
     _go_first_when_memory_runs_out()
     if LIMITS_VARIABLE in os.environ:
@@ -124,6 +127,13 @@ def _lower(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (bound, bound))
+
+
+def last_words(output: str) -> tuple[str, str]:
+    """Returns what a process has printed before it crashed, and " in PACKAGE", or "", for where it crashed."""
+    words, _, stack = output.partition("Fatal Python error: ")
+    place = re.search(r"/(?:site|dist)-packages/(\w+)", stack)
+    return words.strip(), f" in {place[1]}" if place else ""
 
 
 def describe_end(code: int) -> str:

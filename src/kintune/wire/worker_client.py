@@ -32,7 +32,7 @@ from kintune.core.messages import (
 )
 from kintune.errors import EngineError, InputError, WireError
 from kintune.wire.channel import Channel, front_end_of_job
-from kintune.wire.child import FD_OPTION, ResourceLimits, describe_end
+from kintune.wire.child import FD_OPTION, ResourceLimits, describe_end, last_words
 from kintune.wire.confinement import Confinement, start_of
 
 __all__ = ["WorkerDied", "WorkerProcess", "WorkerRefused", "WorkerTimedOut", "interview"]
@@ -274,8 +274,9 @@ def interview(
         except EngineError as error:
             if isinstance(error, WorkerRefused) and error.wrong_input:
                 raise InputError(str(error)) from error
-            what = f"{module} ended without an answer" if isinstance(error, WorkerDied) else str(error)
-            last = worker.tail().strip().splitlines()[-1:]
+            words, place = last_words(worker.tail())
+            what = f"{module} ended without an answer{place}" if isinstance(error, WorkerDied) else str(error)
+            last = words.splitlines()[-1:]
             raise EngineError(f"{what}; the last it said: {last[0]}" if last else what) from error
         finally:
             worker.leave()

@@ -19,8 +19,15 @@ _NOISE = {"float16": 2.0**-10, "float32": 2.0**-22, "float64": 2.0**-51}
 _STEPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Cast", "CastLike", "Hardmax", "OneHot", "Equal"})
 """Operators whose results are exact given their operands, also where these are no integers."""
 
-_SEVERAL_STEPS = frozenset({"Attention", "MultiHeadAttention", "QAttention", "LSTM", "GRU", "RNN"})
-"""Operators that round inside, also where their operands are integers."""
+_SEVERAL_STEPS = frozenset(
+    {
+        *("Attention", "MultiHeadAttention", "QAttention", "LSTM", "GRU", "RNN"),
+        *("InstanceNormalization", "GroupNormalization", "LayerNormalization", "MeanVarianceNormalization"),
+    }
+)
+"""Operators that round inside, also where their operands are integers: norms divide the error of a mean by a deviation,
+which is the root of `epsilon` where all elements are equal.
+"""
 
 _CUT = frozenset({"Resize", "Upsample"})
 """Operators that interpolate integers, and cut what they have computed: 156.99999 becomes 156."""

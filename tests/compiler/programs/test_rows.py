@@ -290,3 +290,19 @@ def test_what_grows_too_large_is_no_rows() -> None:
     for level in range(12):
         y = te.compute((8, 64), blurred(y), name=f"y{level}")
     assert read_rows(te.create_prim_func([x, y], index_dtype_override="int64")) is None
+
+
+@pytest.mark.parametrize("length", [50, 400])
+def test_chains_too_long_for_recursion_are_no_rows(length: int) -> None:
+    from tvm import te
+
+    from kintune.compiler.programs.row_passes import read_rows
+
+    def moved(y: Any) -> Callable[[Any, Any], Any]:
+        return lambda row, i: y[row, i] * 0.5 + 1.0
+
+    x = y = te.placeholder((8, 64), name="x")
+    for level in range(length):
+        y = te.compute((8, 64), moved(y), name=f"y{level}")
+    rows = read_rows(te.create_prim_func([x, y], index_dtype_override="int64"))
+    assert (rows is None) is (length == 400)

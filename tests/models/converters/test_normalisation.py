@@ -127,6 +127,18 @@ def test_norms_of_vectors_and_of_neighbouring_channels(compare: Any, make_case: 
     )
 
 
+def test_responses_to_large_values_stay_in_their_neighbourhood(compare: Any, make_case: Any) -> None:
+    """Not as in onnxruntime, whose running sum of squares keeps a NaN, or the error of a large square."""
+    for dtype in (np.float16, np.float32):
+        x = (draw(2, 7, 3, 4) * 300).astype(dtype)
+        x[0, :, 0] = np.array([6e4, 0, np.inf, -1e-7, np.nan, -6e4, 1])[:, None]
+        squares = np.pad(np.square(x.astype(np.float32)), ((0, 0), (1, 1), (0, 0), (0, 0)))
+        with np.errstate(invalid="ignore"):
+            expected = x / (1.5 + 0.1 / 3 * sum(squares[:, start : start + 7] for start in range(3))) ** 0.6
+        case = make_case("LRN", x, size=3, alpha=0.1, beta=0.6, bias=1.5)
+        compare([case], 13, rtol=2e-3 if dtype == np.float16 else 1e-5, expected=[expected.astype(dtype)])
+
+
 @pytest.mark.parametrize("opset", [7, 10, 13])
 def test_dropout_keeps_everything(compare: Any, make_case: Any, opset: int) -> None:
     x = draw(2, 3)

@@ -90,6 +90,20 @@ def test_dilations_and_equal_elements(compare: Any, make_case: Any) -> None:
     compare([make_case("AveragePool", x, ceil_mode=mode, **window) for mode in (0, 1)], 19)
 
 
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+def test_padding_to_the_same_size_counts_no_dilations(compare: Any, make_case: Any, operator: str) -> None:
+    """As in onnxruntime: there are fewer windows than the standard says."""
+    window: dict[str, Any] = {"kernel_shape": [3, 2], "dilations": [2, 3]}
+    compare(
+        [
+            make_case(operator, draw(1, 2, 9, size), auto_pad=automatic, strides=[1, stride], **window)
+            for automatic in ("SAME_UPPER", "SAME_LOWER")
+            for size, stride in ((8, 1), (8, 2), (7, 3))
+        ],
+        22,
+    )
+
+
 def test_windows_as_long_as_a_sequence_are_counted_one_by_one() -> None:
     """Not element by element, which would take hours here."""
     length = 1 << 22

@@ -77,6 +77,7 @@ def test_products_as_real_numbers(compare: Any, make_case: Any) -> None:
         [
             make_case("DynamicQuantizeMatMul", reals(2, 3, 4), b, scales(5), whole("int8", 5), bias, **ours),
             make_case("DynamicQuantizeMatMul", reals(3, 4), b, np.array([0.2], np.float32), constant=[1, 2], **ours),
+            make_case("DynamicQuantizeMatMul", reals(4), whole("int8", 4), np.float32([0.2]), None, reals(1), **ours),
             make_case("MatMulIntegerToFloat", *left, scales(5), np.uint8(7), whole("int8", 5), bias, **ours),
             make_case("MatMulIntegerToFloat", *left, np.float32(0.2), **ours),
         ],

@@ -90,6 +90,7 @@ def test_positions_beside_nan(compare: Any, make_case: Any) -> None:
     """As in onnxruntime: NaN is the extreme where it comes first, and is ignored elsewhere."""
     nan, inf = np.nan, np.inf
     rows = [[nan, 1, 2, 3], [1, nan, 3, 2], [nan] * 4, [nan, inf, 1, inf], [1, nan, inf, inf], [inf, nan, -inf, inf]]
+    rows += [[-inf, -inf, nan, nan], [inf, nan, inf, nan], [-inf, nan, -inf, nan]]
     x = np.array([*rows, [nan, -inf, -inf, 5]], np.float32)
     names = ("ArgMax", "ArgMin")
     cases = [make_case(name, x, axis=1, select_last_index=last) for name in names for last in (0, 1)]

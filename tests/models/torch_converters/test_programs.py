@@ -144,10 +144,11 @@ def test_infinities_and_nan_pass(compare: Compare) -> None:
             *(filled, torch.where(mask, float("inf"), x), torch.full((2, 3), float("-inf")) + x[:2, :3]),
             *(torch.maximum(x, filled), torch.minimum(filled, x), x.clamp(-0.5, 0.5), x.clamp(min=filled)),
             *(functional.pad(x, (1, 1), value=float("-inf")), filled.softmax(-1), torch.isnan(x)),
+            *(torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1)), torch.fmin(mask, ~mask), torch.fmax(x.half(), x[:1])),
         )
 
     x = draw(3, 4)
-    x[1, 1] = float("nan")
+    x[1, 1] = x[2, 0] = x[2, 3] = float("nan")
     compare(net, x, torch.arange(12).reshape(3, 4) % 3 == 0)
 
 

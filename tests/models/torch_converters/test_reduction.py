@@ -60,3 +60,24 @@ def test_distances_between_the_rows_of_one_matrix(compare: Compare, order: float
 
 def test_distances_without_columns(compare: Compare) -> None:
     compare(lambda x: functional.pdist(x[:, :0]), draw(3, 2))
+
+
+def test_medians_of_numbers_alone(compare: Compare) -> None:
+    nan, inf = float("nan"), float("inf")
+    edges = torch.tensor([[1.0, nan, -inf, 3.0], [nan] * 4, [inf, inf, nan, inf], [2.0, 5.0, 3.0, 4.0]])
+
+    def net(x: Any, whole: Any, one: Any) -> Any:
+        of = torch.nanmedian
+        return (
+            *(of(x), of(x, 0).values, of(x, 1, keepdim=True).values, of(x[1:2]), of(x.half(), -1).values),
+            *(of(whole), of(whole, 1).values, of(one), of(one, 0).values, of(one, 0, keepdim=True).values),
+        )
+
+    compare(net, edges, torch.arange(12, dtype=torch.int8).reshape(3, 4), torch.tensor(2.5))
+
+
+def test_the_place_of_a_median_of_numbers_alone_is_refused(compare: Compare) -> None:
+    from kintune.errors import ModelError
+
+    with pytest.raises(ModelError, match="the place of a median that leaves out NaN"):
+        compare(lambda x: torch.nanmedian(x, 1).indices, draw(3, 4))

@@ -18,6 +18,28 @@ pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore:::torch.*")]
 Compare = Callable[..., Any]
 
 
+def test_signs_of_zeros(compare: Compare) -> None:
+    edges = torch.tensor([0.0, -0.0, 1e-40, -1e-40, float("inf"), -float("inf"), 1.5, -2.0])
+    whole, mask = torch.tensor([3, 0, -4, 1, 2, -5, 6, -7]), torch.tensor([True, False] * 4)
+
+    def net(x: Any, whole: Any, mask: Any) -> Any:
+        sign, one = torch.copysign, x[3]
+        return (
+            *(torch.signbit(each) for each in (x, x.half(), x.bfloat16(), x.double(), whole, mask, one)),
+            *(
+                sign(x.flip(0), x),
+                sign(whole, x),
+                sign(x, whole),
+                sign(x.half(), x.double()),
+                sign(x, -0.0),
+                sign(x, 2),
+            ),
+            *(torch.signbit(sign(x, whole)), sign(mask, x)),
+        )
+
+    compare(net, edges, whole, mask)
+
+
 def test_bytes_are_read_as_another_type(compare: Compare) -> None:
     def net(x: Any, wide: Any, half: Any, whole: Any, small: Any, mask: Any) -> Any:
         return (

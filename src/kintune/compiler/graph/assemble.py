@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax, te
@@ -37,6 +36,7 @@ from kintune.core.kernel_call import CallRecord
 from kintune.core.model import IndexCheck, Tensor
 from kintune.core.stage_requests import Built, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
+from kintune.models.index_range import interval_of
 from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import NATIVE, capabilities, resolve_target, untuned_target
 from kintune.runtime.tensors import block_of
@@ -203,7 +203,7 @@ def _bounds(
     }
     sizes = [block_of(weight).data.nbytes for weight in planned.weights]
     numbers = {offset: number for number, offset in enumerate(place_in_a_row(sizes).offsets) if sizes[number]}
-    held: dict[int, Interval] = {}
+    held: dict[int, Interval | None] = {}
 
     def proof(name: str, ranges: Mapping[int, Interval]) -> Proof:
         if name not in known:
@@ -218,8 +218,7 @@ def _bounds(
 
     def values(tensor: PlannedTensor) -> Interval | None:
         if tensor.offset not in held:
-            array = planned.weights[numbers[tensor.offset]].numpy()
-            held[tensor.offset] = int(np.min(array)), int(np.max(array))
+            held[tensor.offset] = interval_of(planned.weights[numbers[tensor.offset]].numpy())
         return held[tensor.offset]
 
     return prove_plan(planned.plan, proof, values)

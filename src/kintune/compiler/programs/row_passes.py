@@ -24,6 +24,11 @@ _SPATIAL, _REDUCED = 0, 2  # the compiler's numbers of the kinds of block variab
 _LARGEST = 500
 """Nodes of a value that is written out in a branch, at most."""
 
+_DEEPEST = 60
+"""Blocks in a chain of which each reads the one before, at most: they are followed by recursion, which Python limits,
+and the compiler's time for as many variables grows with the cube of their number: 0.5 s for 100, 4 s for 200.
+"""
+
 _LEAST_COLUMNS = 256
 """Columns of a row of an element-wise function, at least, where it has so many."""
 
@@ -198,6 +203,7 @@ class _Reader:
         self._analyzer = tvm.sym.Analyzer()
         self._results: dict[Any, Any] = {}  # the buffer of a statistic -> the variable of its value
         self._seen: list[tuple[Any, ...]] | None = None  # indices at which statistics are read; see `_statistics_at`
+        self._depth = 0
         self._rows: tuple[Any, ...] = ()
         self._row_extents: tuple[int, ...] = ()
         self._columns: tuple[Any, ...] = ()
@@ -401,7 +407,12 @@ class _Reader:
             if variable not in inner and extent != 1:
                 raise _Unreadable
             inner.setdefault(variable, index(0))
-        return frame.bind(key, _name_of(buffer), self._translated(block.value, inner, frame))
+        if self._depth >= _DEEPEST:
+            raise _Unreadable
+        self._depth += 1
+        value = self._translated(block.value, inner, frame)
+        self._depth -= 1
+        return frame.bind(key, _name_of(buffer), value)
 
     def _statistic(self, buffer: Any, indices: Sequence[Any]) -> Any:
         block = self._producers[buffer]

@@ -68,7 +68,9 @@ def real_product(node: Node, left: Triple, right: Triple, bias: relax.Expr | Non
     sums = node.emit(_sum_of_products(node, left.integers, left.zero, right.integers, right.zero))
     step = node.emit(relax.op.multiply(single(left.scale), single(right.scale)))
     found = node.emit(relax.op.multiply(node.cast(sums, "float32"), step))
-    return found if bias is None else node.emit(relax.op.add(found, bias))
+    found = found if bias is None else node.emit(relax.op.add(found, bias))
+    # of two vectors, it has no axis for a scale or bias of one element
+    return found if shape_of(found) == shape_of(sums) else relax.op.reshape(found, shape_of(sums))
 
 
 def _product(node: Node) -> relax.Expr:

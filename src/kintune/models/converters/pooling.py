@@ -23,7 +23,8 @@ def _windows(node: Node, data: relax.Expr) -> Windows:
     sizes = shape_of(data)[2:]
     if not 1 <= len(sizes) <= 3:
         raise ValueError(f"it has {len(sizes)} spatial dimensions; 1, 2 and 3 can be computed")
-    return windows_of(node, sizes, node.integers("kernel_shape", ()), bool(node.attributes.get("ceil_mode", 0)))
+    ceil = bool(node.attributes.get("ceil_mode", 0))
+    return windows_of(node, sizes, node.integers("kernel_shape", ()), ceil=ceil, pools=True)
 
 
 def _max_pool(node: Node) -> relax.Expr:

@@ -97,10 +97,11 @@ def _global_average(node: Node, data: relax.Expr) -> relax.Expr:
 def _average(node: Node, data: relax.Expr) -> relax.Expr:
     data, moved = _channels_first(node, data)
     sizes = shape_of(data)[2:]
-    windows = windows_of(node, sizes, node.integers("kernel_shape", ()), bool(node.attributes.get("ceil_mode", 0)))
+    ceil = bool(node.attributes.get("ceil_mode", 0))
+    windows = windows_of(node, sizes, node.integers("kernel_shape", ()), ceil=ceil, pools=True)
     if not 1 <= len(sizes) <= len(_POOLS):
         raise ValueError(f"it has {len(sizes)} spatial dimensions; 1, 2 and 3 can be computed")
-    if windows.after != windows.declared_after and bool(node.attributes.get("ceil_mode", 0)):
+    if ceil and windows.after != windows.declared_after:
         raise ValueError("windows that reach past the padding are not supported")
     found = _POOLS[len(sizes) - 1](
         data,

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from kintune.models.converters.node import Convert, Node, axis_of
-from kintune.models.expressions import HALVES, REPLACE_NAN, dtype_of, is_float, shape_of
+from kintune.models.expressions import HALVES, REPLACE_NAN, along_axis, dtype_of, is_float, shape_of
 
 __all__ = ["CONVERTERS", "index_of_extreme"]
 
@@ -162,13 +162,17 @@ def index_of_extreme(
     shape, data = shape_of(data), node.wide(data)
     if not shape[axis]:
         raise ValueError(f"dimension {axis} has no elements")
+    numbers = data
     if is_float(dtype_of(data)):
-        data = node.emit(_without_later_nan(node, data, axis, -math.inf if largest else math.inf))
-    operator = relax.op.argmax if largest else relax.op.argmin
+        numbers = node.emit(_without_later_nan(node, data, axis, -math.inf if largest else math.inf))
     if not last:
-        return operator(data, axis, keep)
-    found = node.emit(operator(node.emit(relax.op.flip(data, axis)), axis, keep))
-    return relax.op.subtract(relax.const(shape[axis] - 1, "int64"), found)
+        return (relax.op.argmax if largest else relax.op.argmin)(numbers, axis, keep)
+    extreme = node.emit((relax.op.max if largest else relax.op.min)(numbers, [axis], True))
+    place = relax.const(along_axis(np.arange(1, shape[axis] + 1), axis, len(shape)), "int64")
+    reached = node.emit(relax.op.equal(data, extreme))  # nowhere if the first is NaN
+    marked = node.emit(relax.op.where(reached, place, relax.const(0, "int64")))
+    found = node.emit(relax.op.max(marked, [axis], keep))
+    return relax.op.maximum(node.emit(relax.op.subtract(found, relax.const(1, "int64"))), relax.const(0, "int64"))
 
 
 def _index_of_extreme(largest: bool) -> Convert:

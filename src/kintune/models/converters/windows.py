@@ -40,11 +40,14 @@ class Windows(NamedTuple):
         )
 
 
-def windows_of(node: Node, sizes: Sequence[int], kernel: Sequence[int], ceil: bool = False) -> Windows:
+def windows_of(
+    node: Node, sizes: Sequence[int], kernel: Sequence[int], *, ceil: bool = False, pools: bool = False
+) -> Windows:
     """Windows over axes of the given `sizes`, by the node's attributes.
 
     With `ceil`, a last window may reach beyond the padding, unless it begins behind the last element; so a window may
-    be larger than the padded axis.
+    be larger than the padded axis.  Where the node `pools`, the padding of SAME is that of a window without dilations,
+    as in onnxruntime; so there are fewer windows than the standard says.
 
     Raises:
         ValueError: when attributes have another rank, a padding is negative, or no window fits.
@@ -62,20 +65,19 @@ def windows_of(node: Node, sizes: Sequence[int], kernel: Sequence[int], ceil: bo
     for axis, (size, taps, stride, dilation) in enumerate(zip(sizes, kernel, strides, dilations, strict=True)):
         reach = (taps - 1) * dilation + 1
         if automatic.startswith("SAME"):
-            count = -(-size // stride)
-            total = max((count - 1) * stride + reach - size, 0)
+            total = max((-(-size // stride) - 1) * stride + (taps if pools else reach) - size, 0)
             front = total // 2 if automatic == "SAME_UPPER" else total - total // 2
             back = total - front
         else:
             front, back = (pads[axis], pads[rank + axis]) if automatic == "NOTSET" else (0, 0)
-            if front < 0 or back < 0:
-                raise ValueError("negative paddings cannot be computed; cut the tensor with a Slice before")
-            free = size + front + back - reach
-            if free < 0 and not (ceil and -free < stride):
-                raise ValueError(f"a window of {reach} elements is larger than the {size + front + back} there are")
-            count = (-(-free // stride) if ceil else free // stride) + 1
-            if ceil and (count - 1) * stride >= size + front:
-                count -= 1
+        if front < 0 or back < 0:
+            raise ValueError("negative paddings cannot be computed; cut the tensor with a Slice before")
+        free = size + front + back - reach
+        if free < 0 and not (ceil and -free < stride):
+            raise ValueError(f"a window of {reach} elements is larger than the {size + front + back} there are")
+        count = (-(-free // stride) if ceil else free // stride) + 1
+        if ceil and (count - 1) * stride >= size + front:
+            count -= 1
         before.append(front)
         declared.append(back)
         after.append(max((count - 1) * stride + reach - size - front, 0))

@@ -247,6 +247,21 @@ def _extreme(operator: Callable[..., Any]) -> Converter:
     return convert
 
 
+def _extreme_number(operator: Callable[..., Any]) -> Converter:
+    """A converter of the larger or smaller of two tensors; NaN where both are."""
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        result = _extreme(operator)(t, a)
+        if not is_float(t.result.dtype):
+            return result
+        left, right = operands(t, a.self, a.other, dtype=t.result.dtype)
+        for one, other in ((left, right), (right, left)):
+            result = t.emit(relax.op.where(t.emit(relax.op.isnan(t.wide(one))), other, result))
+        return result
+
+    return convert
+
+
 def _clamp(t: Translation, a: SimpleNamespace) -> Expression:
     """Clamps to bounds that are numbers or tensors; where they cross, the result is the upper one."""
     dtype = t.result.dtype
@@ -432,6 +447,8 @@ CONVERTERS: dict[str, Converter] = {
     "bitwise_not.default": _bitwise_not,
     "maximum.default": _extreme(relax.op.maximum),
     "minimum.default": _extreme(relax.op.minimum),
+    "fmax.default": _extreme_number(relax.op.maximum),
+    "fmin.default": _extreme_number(relax.op.minimum),
     "expm1.default": _expm1,
     "log1p.default": _log1p,
     "log2.default": _scaled_log(2),

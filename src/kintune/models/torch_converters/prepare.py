@@ -19,8 +19,8 @@ __all__ = ["input_names", "output_names", "prepare"]
 _KEPT: tuple[str, ...] = ("scaled_dot_product_attention.default", "linear.default", "matmul.default", "roll.default")
 _KEPT += tuple(f"{kind}_pad{n}d.default" for kind in ("reflection", "replication") for n in (1, 2, 3))
 _WRITTEN_OUT: tuple[str, ...] = ("grid_sampler_2d", "upsample_bicubic2d", "upsample_trilinear3d")
-_WRITTEN_OUT += ("adaptive_max_pool2d", "index_add", "triu_indices", "tril_indices", "native_dropout", "signbit")
-_WRITTEN_OUT += ("affine_grid_generator", "nan_to_num", "diagonal_scatter", "upsample_nearest3d", "copysign")
+_WRITTEN_OUT += ("adaptive_max_pool2d", "index_add", "triu_indices", "tril_indices", "native_dropout")
+_WRITTEN_OUT += ("affine_grid_generator", "nan_to_num", "diagonal_scatter", "upsample_nearest3d")
 _WRITTEN_OUT += ("adaptive_max_pool3d", "ldexp")
 _WRITTEN_OUT += tuple(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3))
 

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax
 
 from kintune.models.expressions import HALVES, along_axis, dtype_of, is_float, shape_of
-from kintune.models.torch_converters.translation import Converter, Expression, Translation
+from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
 
@@ -279,6 +279,36 @@ def _median(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(_kth(t, t.reshape(_sortable(t, a.self), [count]), (count + 1) // 2, 0, keep=False)[0])
 
 
+def _median_number(t: Translation, a: SimpleNamespace) -> Any:
+    """The median of the elements that are numbers, the lower one of two; NaN where there are none.
+
+    Raises:
+        NotConvertible: when its place is asked for, which PyTorch leaves open where elements are equal.
+    """
+    if 1 in t.used:
+        raise NotConvertible("the place of a median that leaves out NaN")
+    shape = shape_of(a.self) if getattr(a, "dim", None) is not None else (math.prod(shape_of(a.self)),)
+    value = t.reshape(_sortable(t, a.self), shape or (1,))
+    axis, dtype = getattr(a, "dim", 0) % len(shape or (1,)), dtype_of(value)
+    known = t.emit(relax.op.equal(value, value))
+    value = t.emit(relax.op.where(known, value, t.const(math.inf, dtype))) if is_float(dtype) else value
+    size = shape_of(value)[axis]
+    ordered = t.emit(relax.op.topk(value, k=size, axis=axis, ret_type="values", largest=False))
+    count = t.emit(relax.op.sum(t.cast(known, "int64"), axis=[axis], keepdims=True))
+    # the number of an element is in the middle if twice of it is the count less one or two
+    twice = t.const(2 * along_axis(np.arange(size), axis, len(shape_of(value))), "int64")
+    after = t.emit(relax.op.subtract(count, twice))
+    middle = t.emit(relax.op.logical_or(*(t.emit(relax.op.equal(after, t.const(n, "int64"))) for n in (1, 2))))
+    found = t.emit(relax.op.sum(t.emit(relax.op.where(middle, ordered, t.const(0, dtype))), axis=[axis], keepdims=True))
+    if is_float(dtype):
+        none = t.emit(relax.op.equal(count, t.const(0, "int64")))
+        found = t.emit(relax.op.where(none, t.const(math.nan, dtype), found))
+    result, *_ = t.results or (t.result,)
+    assert result is not None
+    found = t.cast(t.reshape(found, result.shape), result.dtype)
+    return (found, None) if t.results else found
+
+
 def _topk(t: Translation, a: SimpleNamespace) -> Expression:
     value = _sortable(t, a.self)
     if not shape_of(value):
@@ -332,6 +362,7 @@ CONVERTERS: dict[str, Converter] = {
     "logcumsumexp.default": _running_log_sum,
     "median.default": _median,
     **dict.fromkeys(("median.dim", "kthvalue.default"), _kth_value),
+    **dict.fromkeys(("nanmedian.default", "nanmedian.dim"), _median_number),
     "topk.default": _topk,
     **dict.fromkeys(("sort.default", "sort.stable"), _sort),
 }

@@ -1,15 +1,16 @@
-"""Tensors whose bytes are read as elements of another type."""
+"""Tensors whose bytes are read as elements of another type, and the bit that is the sign."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import tvm
-from tvm import te, tirx
+from tvm import relax, te, tirx
 
-from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.expressions import dtype_of, is_float, shape_of
 from kintune.models.torch_converters.translation import Converter, Expression, Translation
 
 __all__ = ["CONVERTERS"]
@@ -94,5 +95,34 @@ def _rounded(single: Any) -> Any:
     return tirx.shift_right(single + last + tirx.const(0x7FFF, "uint32"), half)
 
 
-CONVERTERS: dict[str, Converter] = dict.fromkeys(("view.dtype", "view_copy.dtype"), _view_as)
+def _is_negative(t: Translation, value: Expression) -> Expression:
+    """Where the sign bit is set, also of zeros."""
+    dtype, shape = dtype_of(value), shape_of(value)
+    if is_float(dtype):
+        value = t.reshape(t.wide(value), shape or (1,))
+        bits = f"int{tvm.DataType(dtype_of(value)).bits}"
+        reading = _reading(dtype_of(value), bits, shape_of(value))
+        value = t.reshape(t.emit(t.builder.call_te(reading, value, primfunc_name_hint="reinterpret")), shape)
+    value = t.cast(value, "int8") if dtype == "bool" else value
+    return t.emit(relax.op.less(value, t.const(0, dtype_of(value))))
+
+
+def _sign_bit(t: Translation, a: SimpleNamespace) -> Expression:
+    return _is_negative(t, a.self)
+
+
+def _with_sign(t: Translation, a: SimpleNamespace) -> Expression:
+    """The magnitude of a tensor with the sign of another one, or of a number."""
+    positive = t.emit(relax.op.abs(t.wide(t.cast(a.self, t.result.dtype))))
+    negative = t.emit(relax.op.negative(positive))
+    if isinstance(a.other, bool | int | float):
+        return t.finish(negative if math.copysign(1, a.other) < 0 else positive)
+    return t.finish(t.emit(relax.op.where(_is_negative(t, a.other), negative, positive)))
+
+
+CONVERTERS: dict[str, Converter] = {
+    **dict.fromkeys(("view.dtype", "view_copy.dtype"), _view_as),
+    "signbit.default": _sign_bit,
+    **dict.fromkeys(("copysign.Tensor", "copysign.Scalar"), _with_sign),
+}
 """Operator of aten -> its converter."""

@@ -28,7 +28,7 @@ from kintune.core.stage_requests import (
 )
 from kintune.core.stage_results import BOARD_FILE, DraftPrograms, Packaged, Prepared, StageName
 from kintune.validate.baseline_timing import baseline_conditions, estimate_baselines_s
-from kintune.validate.validation import estimate_validation_s
+from kintune.validate.estimate import estimate_validation_s
 
 __all__ = ["BUILD_S", "PROFILE_S", "REFERENCE_S", "SLOW", "StageFactory", "held_back"]
 

@@ -27,6 +27,7 @@ from kintune.scheduler.events import (
     Start,
 )
 from kintune.wire.channel import UNREADABLE
+from kintune.wire.child import last_words
 from kintune.wire.job_loop import JOB_WORKER
 from kintune.wire.worker_loop import one_line
 from kintune.workers.engine.engine_context import EngineContext
@@ -404,8 +405,8 @@ class JobDriver:
             self._process.expect_a_reply(not self.job.works)
 
     def _with_tail(self, cause: str) -> str:
-        tail = "" if self._process is None else self._process.tail
-        return f"{cause}; its last words:\n{tail}" if tail else cause
+        words, place = last_words("" if self._process is None else self._process.tail)
+        return f"{cause}{place}; its last words:\n{words}" if words else f"{cause}{place}"
 
     def _conclude(
         self, ending: JobEnding, finished: Finished | None = None, cause: str = "", story: tuple[str, ...] = ()

@@ -32,12 +32,8 @@ class ProcessLog:
             self._file = None
 
 
-_LINES = 20
-
-
+_LINES = 60  # Python prints a line for each frame when native code crashes
 _LINE = 1 << 14  # bytes; a longer line is split
-
-
 _LOGGED = 1 << 23  # bytes that the log takes of one process
 
 

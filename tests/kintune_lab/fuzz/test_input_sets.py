@@ -1,0 +1,27 @@
+"""Noise in the values of a graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from kintune_lab.fuzz.evaluation import Evaluator
+from kintune_lab.fuzz.graph import DrawnGraph, Leaf, as_case
+from kintune_lab.fuzz.input_sets import noisy_values
+
+
+@pytest.mark.parametrize("operator", ["InstanceNormalization", "LayerNormalization", "MeanVarianceNormalization"])
+def test_norms_of_equal_integers_are_noise(operator: str) -> None:
+    """onnxruntime's result depends on the order in which it adds, or is 0 where the reference has the bias."""
+    one = np.ones(1, np.float32)
+    given = {"x": np.full((1, 1, 4, 50), 65504, np.float32), "scale": one, "bias": one}
+    names = list(given)[: 1 if operator.startswith("Mean") else 3]
+    node = helper.make_node(operator, names, ["y"])
+    drawn = DrawnGraph(17, [node], {**given}, {name: Leaf(constant=False) for name in names})
+    evaluator = Evaluator(17)
+    drawn.values.update(evaluator.run(node, given))
+    moved = [noisy_values(as_case(drawn), evaluator, drawn.values, seed) for seed in range(4)]
+    spreads = [np.ptp(np.asarray(each["y"])) for each in moved if each is not None]
+    assert spreads
+    assert not max(spreads) < 0.1  # or NaN
