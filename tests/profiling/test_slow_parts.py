@@ -58,6 +58,14 @@ def test_what_is_far_faster_in_onnxruntime_is_named() -> None:
     assert parts == (SlowPart(("MatMulInteger 'n0'",), "n0", 620e3, 25e3),)
 
 
+def test_a_long_run_that_is_short_the_second_time_is_not_slow() -> None:
+    calls = [call(at, "Relu", 40e3) for at in range(16)]
+    theirs = dict.fromkeys(range(16), 30e3)
+    runs = iter([profiled(*calls, theirs=theirs, run_ms=9000.0), profiled(*calls, theirs=theirs)])
+    long = {"tuned": 9000.0, "onnxruntime": 480.0}
+    assert find_slow_parts(CONDITIONS, ValidationItem("m.kt"), long, lambda _: next(runs)) == ()
+
+
 def test_calls_of_a_group_go_together_and_onnxruntimes_own_stay() -> None:
     calls = (call(0, "Conv", 600e3), call(1, "Mul", 20e3), call(2, "Add", 5e3, where=IN_ONNXRUNTIME))
     profile = profiled(*calls, theirs={})
@@ -154,3 +162,17 @@ def test_only_what_is_asked_for_is_looked_for(monkeypatch: pytest.MonkeyPatch, *
     given = validate_with_slow_parts(msgspec.msgpack.encode(CONDITIONS), msgspec.msgpack.encode(item), board)
     result = msgspec.msgpack.decode(given, type=ValidationResult)
     assert result.slow == ((part,) if find_slow and not board else ())
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        ValidationResult({}, None, None, Verdict.WRONG, (), {}, disagreement="it differs"),
+        ValidationResult({}, None, None, Verdict.NOT_COMPARED, (), {}, doubtful="rounding moves it"),
+    ],
+)
+def test_what_is_not_handed_out_is_not_profiled(monkeypatch: pytest.MonkeyPatch, result: ValidationResult) -> None:
+    monkeypatch.setattr(slow_parts, "validate", lambda *_: msgspec.msgpack.encode(result))
+    monkeypatch.setattr(slow_parts, "find_slow_parts", lambda *_: pytest.fail("profiled"))
+    item = ValidationItem("m.kt", find_slow=True, may_hand_over=True)
+    validate_with_slow_parts(msgspec.msgpack.encode(CONDITIONS), msgspec.msgpack.encode(item))

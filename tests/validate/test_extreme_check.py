@@ -21,6 +21,7 @@ from kintune.runtime.inputs import load_inputs
 from kintune.validate.baseline_protocol import BaselineTurn
 from kintune.validate.extreme_check import ExtremeCheck, settled
 from kintune.validate.input_sets import InputSets
+from kintune.validate.numerics import NOTHING_COMPARED
 from kintune.validate.plain_outputs import save_outputs
 from kintune.validate.validation import validate_executable
 from kintune.validate.validation_run import ValidationRun
@@ -165,23 +166,23 @@ def test_timed_runs_have_ordinary_inputs_again(tmp_path: Path) -> None:
     assert set(found.latency_ms) == {"tuned", "onnxruntime"}
 
 
-def test_a_process_that_ends_on_extremes_is_wrong(tmp_path: Path) -> None:
-    class Ending:
-        name, met_denormals = "tuned", False
+class Process:
+    """A process whose network adds `added` to its input; it counts its turns."""
 
-        def turn(self, turn: BaselineTurn, _: float) -> tuple[float, ...]:
-            if str(turn.inputs).endswith("inputs 3.npz"):
-                raise WorkerDied("it ended by SIGSEGV")
-            save_outputs(Path(str(turn.outputs)), [load_inputs(str(turn.inputs))["x"]])
-            return (1.0,)
+    met_denormals = False
 
-    class Going(Ending):
-        name = "onnxruntime"
+    def __init__(self, name: str, added: float = 0.0, ends_on: str = "") -> None:
+        self.name, self.turns, self._added, self._ends_on = name, 0, added, ends_on
 
-        def turn(self, turn: BaselineTurn, _: float) -> tuple[float, ...]:
-            save_outputs(Path(str(turn.outputs)), [load_inputs(str(turn.inputs))["x"]])
-            return (1.0,)
+    def turn(self, turn: BaselineTurn, _: float) -> tuple[float, ...]:
+        self.turns += 1
+        if self._ends_on and str(turn.inputs).endswith(self._ends_on):
+            raise WorkerDied("it ended by SIGSEGV")
+        save_outputs(Path(str(turn.outputs)), [load_inputs(str(turn.inputs))["x"] + np.float32(self._added)])
+        return (1.0,)
 
+
+def started(tmp_path: Path, tuned: Process, other: Process) -> ExtremeCheck:
     x = Tensor("x", SHAPE, "float32")
     item = ValidationItem("m.kt", extremes=True, timed=False)
     run: Any = ValidationRun.__new__(ValidationRun)
@@ -189,8 +190,24 @@ def test_a_process_that_ends_on_extremes_is_wrong(tmp_path: Path) -> None:
     run.manifest, run.combination = manifest(calling("add", [x], [x])), Combination((x,), (x,))
     run.inputs, run.has_flushed = InputSets(item, [x], tmp_path), False
     check = ExtremeCheck(run)
-    check.start(cast(Any, Ending()), [cast(Any, Going())])
+    check.start(cast(Any, tuned), [cast(Any, other)])
+    return check
+
+
+def test_a_process_that_ends_on_extremes_is_wrong(tmp_path: Path) -> None:
+    check = started(tmp_path, Process("tuned", ends_on="inputs 3.npz"), Process("onnxruntime"))
     assert set(check.ended) == {"tuned"}
-    found = check.compare()
+    found = check.compare(NOTHING_COMPARED)
     assert found.compared == NAMES[:2]
     assert found.disagreement == "it does not run: it ended by SIGSEGV, on large inputs"
+
+
+@pytest.mark.parametrize("unclear", [{"doubtful": "rounding moves it"}, {"disagreement": "it differs"}])
+def test_no_second_opinion_where_ordinary_inputs_are_not_clear(tmp_path: Path, unclear: dict[str, str]) -> None:
+    other = Process("onnxruntime")
+    check = started(tmp_path, Process("tuned", added=2.0), other)
+    turns = other.turns
+    found = check.compare(NOTHING_COMPARED._replace(**unclear))
+    assert not found.disagreement
+    assert NAMES[0] not in found.compared
+    assert other.turns == turns

@@ -64,6 +64,7 @@ class ExtremeCheck:
         self._refused: dict[tuple[int, str], str] = {}
         self._limit_s = _LEAST_SECONDS
         self._with_denormals: set[int] = set()
+        self._is_clear = True
         self.ended: dict[str, str] = {}
         """By name, on which set a process has ended or took too long, and how."""
 
@@ -104,8 +105,13 @@ class ExtremeCheck:
                 return took_ms
         return 0.0
 
-    def compare(self) -> ExtremeDifference:
-        """Compares the outputs of both on each set."""
+    def compare(self, ordinary: Difference) -> ExtremeDifference:
+        """Compares the outputs of both on each set; `ordinary` is the difference on ordinary inputs.
+
+        Where nothing can be said of the outputs there, or they are wrong, no set is looked at a second time: that takes
+        longer than all else for a large network, and tells nothing new.
+        """
+        self._is_clear = not ordinary.disagreement and not ordinary.doubtful
         if not self._sets or self._reference is None:
             return ExtremeDifference()
         compared, disagreement, reference = [], "", self._reference.name
@@ -148,6 +154,8 @@ class ExtremeCheck:
             return found._replace(disagreement="", doubtful=found.disagreement)
         if not found.disagreement:
             return found
+        if not self._is_clear:
+            return found._replace(disagreement="", doubtful=f"{found.disagreement}; nor are ordinary inputs clear")
         if name == "onnxruntime":
             self._run_other(FAST, at, flush=run.has_flushed)
         unsteady = run.unsteady([self._reference], at)

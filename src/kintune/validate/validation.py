@@ -111,7 +111,7 @@ def _validate_combination(
         extremes = ExtremeCheck(run)
         extremes.start(tuned, ran)  # first, since noise changes a reference's weights for good
         difference, compared = run.compare(ran)
-        extreme = extremes.compare()
+        extreme = extremes.compare(difference)
         run.run_again([tuned, *ran])
         for reference in ran:
             reference.close()
