@@ -18,7 +18,6 @@ import tvm
 
 from kintune.compiler.programs.attention_pattern import attention_of
 from kintune.compiler.programs.blockwise_workload import joined_blockwise
-from kintune.compiler.programs.direct_loops import inner_tiles
 from kintune.compiler.programs.image_tiles import edges, even_widths, has_written_edges, tiles_of
 from kintune.compiler.programs.matched_sum import match_sum
 from kintune.compiler.programs.weighted_sum import DENSE, DEPTHWISE, GROUPED, WeightedSum
@@ -34,14 +33,16 @@ _Lists: TypeAlias = Callable[[tvm.IRModule, str], Mapping[str, Rows]]
 class Earlier(NamedTuple):
     """An earlier version of a program: the name of the program that computes the same today, and its open decisions.
 
-    `names` has the names of each axis, with spaces between.  The values of an axis are those of `lists` (of the
-    workload and the variant), or the first ones of the list in `tables`, or else those that its sketch has.
+    `names` has the names of each axis, with spaces between, as they are called today.  The values of an axis are those
+    of `lists` (of the workload and the variant), or the first ones of the list in `tables`, or else those that its
+    sketch has.  `implied` has the values of names that today's program has and this one did not.
     """
 
     now: str
     names: tuple[str, ...] = ()
     tables: Mapping[str, Sequence[int]] = {}
     lists: _Lists = lambda _module, _variant: {}
+    implied: Mapping[str, int] = {}
 
 
 def named_axes(name: str, module: tvm.IRModule, axes: Sequence[Axis]) -> tuple[NamedChoice, ...]:
@@ -119,7 +120,7 @@ def _direct(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
         if use[vectors] >= 0.9 * use[1]
         for width in even_widths(columns.results, (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16))
         if width * vectors + vectors + 1 <= registers and width * vectors >= min(4, columns.results)
-        if has_written_edges(columns, width) or inner_tiles(columns, width)
+        if has_written_edges(columns, width) or sum(edges(columns, width)) < len(tiles_of(columns, width))
     ]
     numbers = {panels[vectors] for _, vectors in tiles}
     parts = (parts for parts in _PARTS if any(number % parts == 0 for number in numbers))

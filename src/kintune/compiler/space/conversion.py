@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import tvm
 
 from kintune.compiler.programs.earlier import EARLIER, named_axes
 from kintune.compiler.programs.registry import PROGRAMS, program_named
 from kintune.compiler.space.sketches import whole_sketch
-from kintune.core.candidate import Decision, NamedChoice, Sketch
+from kintune.core.candidate import Axis, Decision, NamedChoice, Sketch, fits
 from kintune.errors import BuildError
 from kintune.search.sketch_program import program_of
 
@@ -37,27 +37,29 @@ def converted(
     name = program_of(sketch)
     axes = named_axes(name, module, sketch.axes)
     known, _, variant = name.partition(":")
-    now = EARLIER[known].now
-    program = next((each for each in PROGRAMS if each.name == now), None)
+    earlier = EARLIER[known]
+    program = next((each for each in PROGRAMS if each.name == earlier.now), None)
     found = whole_sketch(sketch.workload, module, program, variant) if program is not None else None
     if found is None:
-        raise BuildError(f"no program {now} is written as a whole")
-    has_places = any(not isinstance(axis, NamedChoice) for axis in sketch.axes)
-    return found, [_renamed(axes, each, found, has_places=has_places) for each in decided]
+        raise BuildError(f"no program {earlier.now} is written as a whole")
+    picked = (_picked(sketch.axes, axes, each) for each in decided)
+    return found, [None if values is None else _decided({**earlier.implied, **values}, found) for values in picked]
 
 
-def _renamed(
-    axes: Sequence[NamedChoice], decisions: tuple[Decision, ...], target: Sketch, *, has_places: bool
-) -> tuple[Decision, ...] | None:
-    if len(decisions) != len(axes):
+def _picked(
+    axes: Sequence[Axis], named: Sequence[NamedChoice], decisions: tuple[Decision, ...]
+) -> dict[str, int] | None:
+    """The value of each name; None where the decisions do not answer the axes."""
+    if not fits(tuple(axes), decisions):
         return None
     values: dict[str, int] = {}
-    for axis, decision in zip(axes, decisions, strict=True):
-        if has_places:
-            if len(decision) != 1 or not 0 <= decision[0] < len(axis.values):
-                return None
-            decision = axis.values[decision[0]]
-        values.update(zip(axis.names, decision, strict=True))
+    for axis, of_names, decision in zip(axes, named, decisions, strict=True):
+        values.update(zip(of_names.names, of_names.values[decision[0]] if axis != of_names else decision, strict=True))
+    return values
+
+
+def _decided(values: Mapping[str, int], target: Sketch) -> tuple[Decision, ...] | None:
+    """The decisions by which `target` has these values; None where it has other names, or one cannot be picked."""
     wanted = [axis for axis in target.axes if isinstance(axis, NamedChoice)]
     if {name for axis in wanted for name in axis.names} != set(values):
         return None
