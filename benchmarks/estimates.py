@@ -14,7 +14,6 @@ other work may run.  Tables of two states of the sources compare two models.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import math
 import sys
@@ -42,7 +41,8 @@ CACHES = {
 """Data caches by CPU, since records do not have them."""
 
 LEAST = 4  # candidates of a group
-ALL = 1 << 30  # candidates of a rule
+ALL = 1 << 30  # candidates of a rule, in place of the number that programs limit it to by this name
+_FIRST = "_FIRST"
 
 
 class Group(NamedTuple):
@@ -111,15 +111,17 @@ def _group(
 
 def _all(program: Any, module: Any, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
     """All decisions that the program's rule knows, those of the least estimate first."""
-    home = importlib.import_module(type(program).__module__)
-    first = getattr(home, "_FIRST", None)
-    if first is None:
-        return list(program.rule(module, variant, machine))
-    home._FIRST = ALL  # type: ignore[attr-defined]
+    limited = [
+        module for name, module in sys.modules.items() if name.startswith("kintune.") and hasattr(module, _FIRST)
+    ]
+    first = [getattr(module, _FIRST) for module in limited]
+    for home in limited:
+        setattr(home, _FIRST, ALL)
     try:
         return list(program.rule(module, variant, machine))
     finally:
-        home._FIRST = first  # type: ignore[attr-defined]
+        for home, number in zip(limited, first, strict=True):
+            setattr(home, _FIRST, number)
 
 
 def table(groups: Sequence[Group]) -> dict[str, dict[str, float]]:
