@@ -69,9 +69,9 @@ def _long(extent: Any) -> Any:
 
 
 def _mark(*fields: Any) -> dict[str, str]:
-    from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
+    from kintune.compiler.kernels.contraction import BYTE_SUMS, Operator
 
-    return {ANNOTATION: ByteProduct(*fields).text}
+    return {BYTE_SUMS: Operator(*fields).text}
 
 
 def _module(data: Any, weights: Any, sums: Any) -> Any:

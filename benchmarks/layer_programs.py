@@ -20,8 +20,8 @@ import tvm
 from tvm import te, topi
 
 from kintune.compiler.build import CandidateBuilder
-from kintune.compiler.programs.matched_sum import match_sum
-from kintune.compiler.programs.weighted_sum import DENSE, DEPTHWISE, GROUPED
+from kintune.compiler.kernels.contraction import DENSE, DEPTHWISE, GROUPED
+from kintune.compiler.kernels.reading import joined
 from kintune.compiler.space.replay import load_workload, save_workload
 from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
@@ -83,7 +83,7 @@ def main() -> None:
     protocol = about.protocol.with_operands(options.operands)
     print("| sum | positions | KB of weights | " + "program: best us, first of the rule us, GB/s, GFLOP/s |")
     for name, module in modules.items():
-        matched = next(filter(None, (match_sum(module, kind) for kind in (DENSE, DEPTHWISE, GROUPED))), None)
+        matched = next(filter(None, (joined(module, kinds=(kind,)) for kind in (DENSE, DEPTHWISE, GROUPED))), None)
         if matched is None or matched.found.positions > options.positions:
             continue
         found = matched.found

@@ -68,7 +68,7 @@ def _subpackage(name: str, marks: str = "not slow", left_out: tuple[str, ...] = 
     return Part((f"src/kintune/{name}/**/*.py",), (f"tests/{name}",), marks, left_out)
 
 
-_READERS = ("weighted_sum", "byte_workload", "blockwise_workload")
+_READERS = ("kernels/contraction", "kernels/reading", "programs/padding_block")
 
 PARTS: Mapping[str, Part] = {
     **{name: _subpackage(name) for name in ("core", "search", "scheduler", "records")},
@@ -77,7 +77,7 @@ PARTS: Mapping[str, Part] = {
         "validate", "not slow and not tvm", ("baselines", "baseline_worker", "validation_run", "validation")
     ),
     "readers": Part(
-        tuple(f"src/kintune/compiler/programs/{name}.py" for name in _READERS),
+        tuple(f"src/kintune/compiler/{name}.py" for name in _READERS),
         ("tests/compiler/programs/test_readers.py",),
     ),
 }

@@ -11,8 +11,8 @@ import tvm
 from tvm import te
 
 from kintune.compiler.build import ENTRY
+from kintune.compiler.kernels.contraction import BYTE_SUMS, Operator
 from kintune.compiler.kernels.instructions import BYTES, best
-from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
 from kintune.compiler.programs.byte_products import ByteProducts
 from kintune.compiler.programs.byte_tiles import ByteTiles
 from kintune.compiler.programs.panel_form import AMX, DOT, FMA
@@ -121,7 +121,7 @@ def _byte_product() -> tvm.IRModule:
     def element(i: Any, j: Any) -> Any:
         return te.sum(data[i, k].astype("int32") * weights[k, j].astype("int32"), axis=k)
 
-    result = te.compute((rows, columns), element, name="product", attrs={ANNOTATION: ByteProduct().text})
+    result = te.compute((rows, columns), element, name="product", attrs={BYTE_SUMS: Operator().text})
     return _module(data, weights, result)
 
 

@@ -12,7 +12,7 @@ from tvm import relax, te, tirx
 
 from kintune.models.blockwise import ANNOTATION, PACKED, Blockwise
 
-__all__ = ["BLOCK_NAME", "call_blockwise"]
+__all__ = ["BLOCK_NAME", "call_blockwise", "weight_of"]
 
 BLOCK_NAME = "matmul_blockwise"
 """The name of the block that computes the sums; by it, the block is classified as a matrix product."""
@@ -34,12 +34,8 @@ def _compute(product: Blockwise) -> Callable[..., te.Tensor]:
         k = te.reduce_axis((_long(0), _long(product.inputs)), "k")
 
         def element(*at: Any) -> Any:
-            column = at[-1]
-            block = tirx.floordiv(k, _long(product.block))
             place = (*at[:-1], k)
-            zero = _zero(product, zeros, block, column)
-            weight = (_integer(integers, product.bits, k, column).astype("float32") - zero) * scales[block, column]
-            return te.sum(data[place] * weight, axis=k)
+            return te.sum(data[place] * weight_of(product, integers, scales, zeros, k, at[-1]), axis=k)
 
         shape = [*data.shape[:-1], integers.shape[1]]
         return te.compute(shape, element, name=BLOCK_NAME, attrs={ANNOTATION: product.text})
@@ -47,7 +43,14 @@ def _compute(product: Blockwise) -> Callable[..., te.Tensor]:
     return multiplied
 
 
-def _integer(tensor: te.Tensor, bits: int, row: Any, column: Any) -> Any:
+def weight_of(product: Blockwise, integers: Any, scales: Any, zeros: Sequence[Any], k: Any, column: Any) -> Any:
+    """The weight of an input and a column, of tensors or buffers; `zeros` has one of them, or none."""
+    block = tirx.floordiv(k, _long(product.block))
+    zero = _zero(product, zeros, block, column)
+    return (_integer(integers, product.bits, k, column).astype("float32") - zero) * scales[block, column]
+
+
+def _integer(tensor: Any, bits: int, row: Any, column: Any) -> Any:
     """The unsigned integer of `bits` bits at a row and column, unpacked to int32."""
     if bits == 8:
         return tensor[row, column].astype("int32")
@@ -57,7 +60,7 @@ def _integer(tensor: te.Tensor, bits: int, row: Any, column: Any) -> Any:
     return tirx.bitwise_and(tirx.shift_right(byte, shift), tirx.const((1 << bits) - 1, "int32"))
 
 
-def _zero(product: Blockwise, zeros: Sequence[te.Tensor], block: Any, column: Any) -> Any:
+def _zero(product: Blockwise, zeros: Sequence[Any], block: Any, column: Any) -> Any:
     if not zeros:
         return tirx.const(float(product.middle), "float32")
     if product.zeros == PACKED:

@@ -89,11 +89,12 @@ def test_data_may_be_larger_than_two_gibibytes() -> None:
 
 
 def test_rows_lie_in_tiles() -> None:
+    from kintune.compiler.kernels.contraction import OF_BYTES
+    from kintune.compiler.kernels.reading import joined
     from kintune.compiler.programs.byte_tile_form import heights_of, tile_form
-    from kintune.compiler.programs.byte_workload import joined_bytes
 
     def form(layer: Layer) -> Any:
-        found = joined_bytes(workload_of(layer)[0])
+        found = joined(workload_of(layer)[0], OF_BYTES)
         assert found is not None
         return tile_form(found[1])
 

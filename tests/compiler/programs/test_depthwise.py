@@ -47,13 +47,13 @@ def depthwise(channels: int = 16, **values: Any) -> Case:
     st.data(),
 )
 def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) -> None:
+    from kintune.compiler.kernels.contraction import DEPTHWISE
+    from kintune.compiler.kernels.reading import joined
     from kintune.compiler.programs.depthwise import DepthwiseConvolution
-    from kintune.compiler.programs.matched_sum import match_sum
-    from kintune.compiler.programs.weighted_sum import DEPTHWISE
 
     program, module = DepthwiseConvolution(), workload(case)
-    assert match_sum(module) is None
-    matched = match_sum(module, DEPTHWISE)
+    assert joined(module) is None
+    matched = joined(module, kinds=(DEPTHWISE,))
     assert matched is not None
     try:
         program.axes(module, VARIANT)

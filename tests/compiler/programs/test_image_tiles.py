@@ -10,8 +10,8 @@ pytestmark = pytest.mark.tvm
 
 
 def test_tiles_have_the_products_that_meet_the_image() -> None:
+    from kintune.compiler.kernels.contraction import Reach
     from kintune.compiler.programs.image_tiles import Tile, edges, tiles_of
-    from kintune.compiler.programs.weighted_sum import Reach
 
     reach = Reach(size=5, results=5, kernel=3, stride=1, dilation=1, before=1)
     first, second = tiles_of(reach, 3)
@@ -30,8 +30,8 @@ def test_tiles_have_the_products_that_meet_the_image() -> None:
 def test_all_products_are_in_one_tile(
     size: int, kernel: int, stride: int, dilation: int, before: int, after: int, columns: int
 ) -> None:
+    from kintune.compiler.kernels.contraction import Reach
     from kintune.compiler.programs.image_tiles import edges, tiles_of
-    from kintune.compiler.programs.weighted_sum import Reach
 
     results = (size + before + after - (kernel - 1) * dilation - 1) // stride + 1
     if results < 1:

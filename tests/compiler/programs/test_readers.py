@@ -136,9 +136,10 @@ def arrays_of(module: Any) -> dict[str, np.ndarray[Any, Any]]:
 
 def check_weighted_sum(module: Any, kind: str) -> bool:
     """Whether a sum is recognised; what is said of it must be what is computed."""
-    from kintune.compiler.programs.weighted_sum import DEPTHWISE, GROUPED, find_weighted_sum
+    from kintune.compiler.kernels.contraction import DEPTHWISE, GROUPED
+    from kintune.compiler.kernels.reading import find
 
-    found = find_weighted_sum(module, kind)
+    found = find(module, kinds=(kind,))
     if found is None:
         return False
     arrays = arrays_of(module)
@@ -257,7 +258,7 @@ _TERMS = ("x", "y", "x * 2 + y", "x * 3 - y + 2", "x // 2", "x % 2", "x * y", "(
 def test_what_is_linear_is_the_sum_of_its_multiples(term: str) -> None:
     import tvm
 
-    from kintune.compiler.programs.weighted_sum import linear
+    from kintune.compiler.kernels.reading import linear
 
     x, y = tvm.tirx.Var("x", "int32"), tvm.tirx.Var("y", "int32")
     index = eval(term, {}, {"x": x, "y": y})
@@ -267,8 +268,8 @@ def test_what_is_linear_is_the_sum_of_its_multiples(term: str) -> None:
         by_x, by_y = values[1, 0] - values[0, 0], values[0, 1] - values[0, 0]
         assert any(value != values[0, 0] + a * by_x + b * by_y for (a, b), value in values.items()) or "//" in term
     else:
-        by = dict(found.factors)
-        assert all(value == found.constant + a * by[x] + b * by[y] for (a, b), value in values.items())
+        constant, (by_x, by_y) = found
+        assert all(value == constant + a * by_x + b * by_y for (a, b), value in values.items())
     assert (found is None) == (term in ("x // 2", "x % 2", "x * y", "x + x // 4"))
 
 
@@ -392,22 +393,22 @@ def test_each_defect_is_seen_or_makes_no_difference(defect: str, pads: tuple[int
     ("shape", "columns", "reduced"), [((6,), 4, 5), ((2, 3), 4, 5), ((1, 6, 1), 3, 2), ((2, 1, 3), 1, 4), ((1,), 3, 3)]
 )
 def test_a_product_of_matrices_is_what_its_reading_says(shape: tuple[int, ...], columns: int, reduced: int) -> None:
-    from kintune.compiler.programs.weighted_sum import find_weighted_sum
+    from kintune.compiler.kernels.reading import find
     from tests.compiler.programs.test_padding import product
 
     module = product(*shape, columns=columns, reduced=reduced, epilogue=False)
     assert check_weighted_sum(module, "dense")
-    found = find_weighted_sum(module)
+    found = find(module)
     assert found is not None
     assert found.is_matrix or len(shape) == 3
 
 
 def test_a_second_sum_is_no_convolution_and_two_are_no_weighted_sum() -> None:
-    from kintune.compiler.programs.weighted_sum import find_weighted_sum
+    from kintune.compiler.kernels.reading import find
     from kintune.compiler.programs.winograd import find_convolution
 
     module = workload(Case(height=4, width=4, channels=2, filters=3, after=("mean",)))
-    assert find_weighted_sum(module) is None
+    assert find(module) is None
     assert find_convolution(module) is None
 
 
@@ -425,12 +426,12 @@ def bytes_of(
     import tvm
     from tvm import te, topi
 
-    from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
+    from kintune.compiler.kernels.contraction import BYTE_SUMS, Operator
 
-    product = ByteProduct()
+    product = Operator()
     if convolves:
-        product = ByteProduct(True, (1, 2), (1, 1), (1, 0, 0, 2), point)
-    text = {ANNOTATION: product.text}
+        product = Operator(True, (1, 2), (1, 1), (1, 0, 0, 2), point)
+    text = {BYTE_SUMS: product.text}
     kind = "int32" if defect != "int64" else "int64"
     signed = "int8" if defect != "unsigned weights" else "uint8"
     image = (2, 4, 5, depth)
@@ -475,11 +476,13 @@ def bytes_of(
 @pytest.mark.parametrize("point", [0, 7, None])
 @pytest.mark.parametrize("convolves", [False, True])
 def test_bytes_are_what_their_reading_says(convolves: bool, point: int | None, after: str) -> None:
+
+    from kintune.compiler.kernels.contraction import OF_BYTES
     from kintune.compiler.kernels.microkernel import Segments
-    from kintune.compiler.programs.byte_workload import joined_bytes, require_bytes
+    from kintune.compiler.kernels.reading import joined, require
 
     module = bytes_of(convolves=convolves, point=point, after=after)
-    found = joined_bytes(module)
+    found = joined(module, OF_BYTES)
     assert found is not None
     changed, product, epilogue = found
     assert (epilogue is not None) == bool(after)
@@ -493,18 +496,17 @@ def test_bytes_are_what_their_reading_says(convolves: bool, point: int | None, a
     assert product.is_copied == convolves
     assert product.batches == ()
     if convolves:
-        assert (product.taps, product.lead, product.rows) == ((2, 3), (2, 4, 3), 24)
+        assert (product.taps, product.extents, product.positions) == ((2, 3), (2, 4, 3), 24)
         assert product.image == (2, 5, 7)
         assert (product.segment, product.segments) == (24, Segments(2, far=56))
         assert product.steps == 2 * 3 * 8 // 4
-        assert (product.around is not None) == (point is None)
         assert [str(each.name) for each in product.brought] == ["data", *(["around"] if point is None else [])]
         assert point is None or int(product.border) == point
     else:
-        assert (product.taps, product.lead, product.rows, product.image) == ((1, 1), (6,), 6, (1, 6, 1))
+        assert (product.taps, product.extents, product.positions, product.image) == ((1, 1), (6,), 6, (1, 6, 1))
         assert (product.steps, product.brought) == (2, [product.data])
     assert [product.panels(columns) for columns in (1, 2, 4, 5, 8)] == [5, 3, 2, 1, 1]
-    assert require_bytes(module)[1].name == "sums"
+    assert require(module, OF_BYTES)[1].name == "sums"
 
 
 @pytest.mark.parametrize(
@@ -512,23 +514,25 @@ def test_bytes_are_what_their_reading_says(convolves: bool, point: int | None, a
     ["int64", "unsigned weights", "no annotation", "weights read twice", "two sums", "borders of another name"],
 )
 def test_bytes_that_are_read_otherwise_are_not_claimed(defect: str) -> None:
-    from kintune.compiler.programs.byte_workload import find_bytes, joined_bytes, require_bytes
+    from kintune.compiler.kernels.contraction import OF_BYTES
+    from kintune.compiler.kernels.reading import find, joined, require
     from kintune.errors import BuildError
 
     module = bytes_of(defect=defect, convolves=defect.startswith("borders"))
-    assert find_bytes(module) is None or defect == "two sums"
-    assert joined_bytes(module) is None
+    assert find(module, OF_BYTES) is None or defect == "two sums"
+    assert joined(module, OF_BYTES) is None
     with pytest.raises(BuildError, match="no products of bytes"):
-        require_bytes(module)
+        require(module, OF_BYTES)
 
 
 def test_computed_weights_of_bytes_have_no_position() -> None:
-    from kintune.compiler.programs.byte_workload import find_bytes
+    from kintune.compiler.kernels.contraction import OF_BYTES
+    from kintune.compiler.kernels.reading import find
 
-    found = find_bytes(bytes_of(defect="computed weights", depth=6, lead=(2, 3)))
+    found = find(bytes_of(defect="computed weights", depth=6, lead=(2, 3)), OF_BYTES)
     assert found is not None
     assert found.position is None
-    assert (found.channels, found.depth, found.rows, found.is_copied) == (6, 8, 6, True)
+    assert (found.channels, found.depth, found.positions, found.is_copied) == (6, 8, 6, True)
     assert found._replace(unit=64).depth == 64
 
 
@@ -569,23 +573,25 @@ def blockwise_of(*, zeros: str = "", defect: str = "", after: bool = False) -> A
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("zeros", ["", "real"])
 def test_blockwise_products_are_what_their_reading_says(zeros: str, after: bool) -> None:
-    from kintune.compiler.programs.blockwise_workload import joined_blockwise, sums_blockwise
+    from kintune.compiler.kernels.contraction import OF_BLOCKWISE, narrow_sums
+    from kintune.compiler.kernels.reading import joined
 
     module = blockwise_of(zeros=zeros, after=after)
-    assert sums_blockwise(module["main"])
-    joined = joined_blockwise(module)
-    assert joined is not None
-    changed, found, epilogue = joined
-    assert (epilogue is not None, found.others) == (after, int(after))
+    assert narrow_sums(module["main"]) == {OF_BLOCKWISE}
+    whole = joined(module, OF_BLOCKWISE)
+    assert whole is not None
+    changed, found, epilogue = whole
+    assert (epilogue is not None, len(found.nests)) == (after, 1 + after)
     parameters = {str(parameter.name): parameter for parameter in changed["main"].params}
     assert found.data.same_as(parameters["data"])
-    assert found.integers.same_as(parameters["integers"])
+    assert found.weights.same_as(parameters["integers"])
     assert found.scales.same_as(parameters["scales"])
     assert found.zeros.same_as(parameters["points"]) if zeros else found.zeros is None
-    assert [str(each.name) for each in found.weights] == ["integers", "scales", *(["points"] if zeros else [])]
-    assert found.positions == ((1, 2, 3) if zeros else (1, 2))
-    assert (found.name, found.lead, found.rows, found.columns) == ("sums", (2, 3), 6, 5)
-    assert (found.product.bits, found.product.zeros) == (8, zeros)
+    assert [str(each.name) for each in found.stored_weights] == ["integers", "scales", *(["points"] if zeros else [])]
+    assert found.parameters == ((1, 2, 3) if zeros else (1, 2))
+    assert (found.name, found.extents, found.positions, found.filters) == ("sums", (2, 3), 6, 5)
+    assert found.blockwise is not None
+    assert (found.blockwise.bits, found.blockwise.zeros) == (8, zeros)
 
 
 @pytest.mark.parametrize(
@@ -593,8 +599,9 @@ def test_blockwise_products_are_what_their_reading_says(zeros: str, after: bool)
     ["added zeros", "added scales", "data of data", "no product", "no annotation", "two sums", "scales are data"],
 )
 def test_blockwise_products_that_are_made_otherwise_are_not_claimed(defect: str) -> None:
-    from kintune.compiler.programs.blockwise_workload import joined_blockwise, sums_blockwise
+    from kintune.compiler.kernels.contraction import OF_BLOCKWISE, narrow_sums
+    from kintune.compiler.kernels.reading import joined
 
     module = blockwise_of(defect=defect)
-    assert sums_blockwise(module["main"]) == (defect != "no annotation")
-    assert joined_blockwise(module) is None
+    assert bool(narrow_sums(module["main"])) == (defect != "no annotation")
+    assert joined(module, OF_BLOCKWISE) is None

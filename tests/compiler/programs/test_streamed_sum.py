@@ -47,12 +47,12 @@ VARIANT = "8x16"
     st.data(),
 )
 def test_convolutions_of_any_kind(here: Any, case: Case, data: st.DataObject) -> None:
-    from kintune.compiler.programs.matched_sum import match_sum
+    from kintune.compiler.kernels.reading import joined
     from kintune.compiler.programs.streamed_sum import StreamedSum
 
     program, module = StreamedSum(), workload(case)
-    assert case.groups == 1 or match_sum(module) is None
-    if match_sum(module) is None:
+    assert case.groups == 1 or joined(module) is None
+    if joined(module) is None:
         assert program.variants(module, here) == ()
         return
     written = decided(program, module, VARIANT, lambda number: data.draw(st.integers(0, number - 1)))
@@ -93,8 +93,8 @@ def test_what_follows_may_lie_across(here: Any) -> None:
 
 
 def test_places_of_the_kernel_that_meet_only_zeros_are_not_read() -> None:
+    from kintune.compiler.kernels.contraction import Reach
     from kintune.compiler.programs.streamed_loops import live_part
-    from kintune.compiler.programs.weighted_sum import Reach
 
     one = live_part(Reach(size=1, results=1, kernel=3, stride=1, dilation=1, before=1))
     assert (one.first, one.reach.kernel, one.reach.before, one.is_inside) == (1, 1, 0, True)

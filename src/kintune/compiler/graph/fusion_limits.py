@@ -29,7 +29,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from kintune.compiler.graph.norm_rules import NORM
 from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, pieces_of
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape, variables_in
-from kintune.compiler.programs.byte_pattern import sums_bytes
+from kintune.compiler.kernels.contraction import OF_BYTES, narrow_sums
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.interpolation import RESIZE
 
@@ -182,7 +182,11 @@ class _Calls:
     def _sums_bytes(self, operand: relax.Expr) -> bool:
         """Whether a tensor is computed, element by element, from sums of products of bytes, and could be fused with."""
         anchor = self._anchor(operand)
-        return anchor is not None and int(anchor.attrs.get(_PATTERN, _OPAQUE)) < _OPAQUE and sums_bytes(anchor)
+        return (
+            anchor is not None
+            and int(anchor.attrs.get(_PATTERN, _OPAQUE)) < _OPAQUE
+            and OF_BYTES in narrow_sums(anchor)
+        )
 
     def _anchor(self, operand: relax.Expr) -> Any:
         """The kernel that reduces, or is opaque, from which a tensor is computed along first operands; or None."""

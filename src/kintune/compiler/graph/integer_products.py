@@ -2,7 +2,7 @@
 
 The function reads the bytes, and the result of the cast is not stored.  The function of a convolution also pads its
 data, so that padding needs no kernel.  An annotation of the block that computes the sums describes the product
-(`kintune.compiler.programs.byte_pattern`).
+(`kintune.compiler.kernels.contraction`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from kintune.compiler.graph.integer_weights import inside_of
 from kintune.compiler.graph.quantised_operands import Bindings, Numbers
 from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
-from kintune.compiler.programs.byte_pattern import ANNOTATION, ByteProduct
+from kintune.compiler.kernels.contraction import BYTE_SUMS, Operator
 
 __all__ = ["LowerByteProducts"]
 
@@ -145,7 +145,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         (top, bottom), (left, right) = data.widths[1:3]
         pair = [tuple(int(each) for each in values) for values in (a.strides, a.dilation)]
         point = data.value if isinstance(data.value, int) else None
-        product = ByteProduct(True, pair[0], pair[1], (top, left, bottom, right), point)  # type: ignore[arg-type]
+        product = Operator(True, pair[0], pair[1], (top, left, bottom, right), point)  # type: ignore[arg-type]
         around = [] if isinstance(data.value, int) else [data.value]
         if _sums_alone(stored):
             return self._window_sums(data.bytes, around, stored.shape[:2], product)
@@ -156,7 +156,7 @@ class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
         return self._call(convolved, [data.bytes, *around], stored, "conv2d")
 
     def _window_sums(
-        self, data: relax.Expr, around: list[relax.Expr], taps: tuple[int, ...], product: ByteProduct
+        self, data: relax.Expr, around: list[relax.Expr], taps: tuple[int, ...], product: Operator
     ) -> relax.Expr:
         """The sums of the bytes in each window of a convolution: of their channels first, then of places."""
         depth = (static_shape(data) or ())[-1]
@@ -225,7 +225,7 @@ def _as_bytes(weights: Numbers) -> Numbers | None:
     return weights.astype(np.int8)
 
 
-def _extents(x: te.Tensor, taps: Sequence[int], product: ByteProduct) -> tuple[int, int]:
+def _extents(x: te.Tensor, taps: Sequence[int], product: Operator) -> tuple[int, int]:
     """The rows and columns of the result of a convolution."""
     top, left, bottom, right = product.pads
     padded = int(x.shape[1]) + top + bottom, int(x.shape[2]) + left + right
@@ -236,7 +236,7 @@ def _extents(x: te.Tensor, taps: Sequence[int], product: ByteProduct) -> tuple[i
     return found[0], found[1]
 
 
-def _convolved(x: te.Tensor, w: te.Tensor, product: ByteProduct, around: Sequence[te.Tensor]) -> te.Tensor:
+def _convolved(x: te.Tensor, w: te.Tensor, product: Operator, around: Sequence[te.Tensor]) -> te.Tensor:
     rows, columns, _, filters = (int(extent) for extent in w.shape)
     (down, right), (tall, wide) = product.strides, product.dilations
     point = around[0][0] if around else tirx.const(product.point, str(x.dtype))
@@ -248,10 +248,10 @@ def _convolved(x: te.Tensor, w: te.Tensor, product: ByteProduct, around: Sequenc
         return te.sum(place.astype(_SUMS) * w[i, j, c, f].astype(_SUMS), axis=[i, j, c])
 
     shape = [_long(size) for size in (x.shape[0], *_extents(x, (rows, columns), product), filters)]
-    return te.compute(shape, element, name="conv2d_bytes", attrs={ANNOTATION: product.text})
+    return te.compute(shape, element, name="conv2d_bytes", attrs={BYTE_SUMS: product.text})
 
 
-def _summed(x: te.Tensor, taps: Sequence[int], product: ByteProduct, point: Any) -> te.Tensor:
+def _summed(x: te.Tensor, taps: Sequence[int], product: Operator, point: Any) -> te.Tensor:
     """The sums of the windows of a tensor of one channel, around which `point` stands."""
     (down, right), (tall, wide) = product.strides, product.dilations
 
@@ -268,7 +268,7 @@ def _summed(x: te.Tensor, taps: Sequence[int], product: ByteProduct, point: Any)
     return te.compute(shape, element, name="window_sums")
 
 
-def _bordered(x: te.Tensor, product: ByteProduct, point: Any) -> te.Tensor:
+def _bordered(x: te.Tensor, product: Operator, point: Any) -> te.Tensor:
     """The data padded with the zero point."""
     n, height, width, channels = (int(extent) for extent in x.shape)
     top, left, bottom, right = product.pads
@@ -276,7 +276,7 @@ def _bordered(x: te.Tensor, product: ByteProduct, point: Any) -> te.Tensor:
     return te.compute(shape, lambda *at: _place(x, product, point, at), name="pad_temp")
 
 
-def _place(x: te.Tensor, product: ByteProduct, point: Any, at: Sequence[Any]) -> Any:
+def _place(x: te.Tensor, product: Operator, point: Any, at: Sequence[Any]) -> Any:
     """The element of the padded data at these indices."""
     _, height, width, _ = (int(extent) for extent in x.shape)
     (top, left, bottom, right), (b, y, z, c) = product.pads, at
@@ -300,7 +300,7 @@ def _multiplied(x: te.Tensor, w: te.Tensor) -> te.Tensor:
         return te.sum(x[left].astype("int32") * w[right].astype("int32"), axis=k)
 
     shape: Sequence[Any] = [*x.shape[:-1], w.shape[-1]]
-    return te.compute(shape, element, name="matmul_bytes", attrs={ANNOTATION: ByteProduct(batched=batched).text})
+    return te.compute(shape, element, name="matmul_bytes", attrs={BYTE_SUMS: Operator(batched=batched).text})
 
 
 def _long(extent: Any) -> tirx.IntImm:

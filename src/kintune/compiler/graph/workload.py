@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm.s_tir import Schedule
 
 from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES
-from kintune.compiler.programs.byte_pattern import sums_bytes
+from kintune.compiler.kernels.contraction import OF_BYTES, narrow_sums
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.space.replay import weight_positions
 from kintune.compiler.space.sketches import is_schedulable
@@ -65,7 +65,7 @@ class StandaloneWorkload(NamedTuple):
     @property
     def sums_bytes(self) -> bool:
         """Whether it sums products of bytes."""
-        return sums_bytes(self.module["main"])
+        return OF_BYTES in narrow_sums(self.module["main"])
 
     def subgraph(
         self,

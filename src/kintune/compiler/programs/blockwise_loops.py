@@ -17,10 +17,10 @@ import tvm
 from tvm import tirx
 
 from kintune.compiler.kernels.calls import IMPORT, address, call_kernel
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.instructions import fused
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of
 from kintune.compiler.kernels.unpacking import Packing, product_text, unpacking_text
-from kintune.compiler.programs.blockwise_workload import BlockwiseWorkload
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import block_over, stored_vector, tasks_over, unravelled, with_body
@@ -65,7 +65,7 @@ class _Panels(NamedTuple):
 
 
 def write_blockwise(
-    module: tvm.IRModule, w: BlockwiseWorkload, epilogue: Epilogue | None, lanes: int, permutes: bool, b: Blocking
+    module: tvm.IRModule, w: Contraction, epilogue: Epilogue | None, lanes: int, permutes: bool, b: Blocking
 ) -> tvm.IRModule:
     """The program; `epilogue` is what follows the sums, if anything does.
 
@@ -74,22 +74,20 @@ def write_blockwise(
     writer = _Writer(w, epilogue, lanes, permutes, b)
     statements, buffers = writer.packing()
     data = w.data
-    if w.product.depth != w.product.inputs:
-        data = buffer("filled", (w.rows * w.product.depth,), "float32", "global")
+    if w.blockwise.depth != w.blockwise.inputs:
+        data = buffer("filled", (w.positions * w.blockwise.depth,), "float32", "global")
         statements.append(writer.filling(data))
         buffers.append(data)
     statements.append(writer.computing(data))
-    return with_body(module, statements, buffers, set(w.positions), epilogue)
+    return with_body(module, statements, buffers, set(w.parameters), epilogue)
 
 
 class _Writer:
-    def __init__(
-        self, w: BlockwiseWorkload, epilogue: Epilogue | None, lanes: int, permutes: bool, b: Blocking
-    ) -> None:
-        self._w, self._p, self._epilogue, self._lanes, self._b = w, w.product, epilogue, lanes, b
+    def __init__(self, w: Contraction, epilogue: Epilogue | None, lanes: int, permutes: bool, b: Blocking) -> None:
+        self._w, self._p, self._epilogue, self._lanes, self._b = w, w.blockwise, epilogue, lanes, b
         self._permutes = permutes
         self._panel = b.vectors * lanes
-        self._number = -(-w.columns // self._panel)
+        self._number = -(-w.filters // self._panel)
         self._panels = self._buffers()
 
     def _buffers(self) -> _Panels:
@@ -112,11 +110,11 @@ class _Writer:
 
         def column(o: Any, within: Any) -> Any:
             found = o * index(self._panel) + within
-            return tirx.min(found, index(w.columns - 1)) if w.columns % self._panel else found
+            return tirx.min(found, index(w.filters - 1)) if w.filters % self._panel else found
 
         def pairs(o: Any, k: Any, v: Any, lane: Any, e: Any) -> Any:
             at = column(o, v * index(self._lanes) + lane)
-            return tirx.BufferStore(panels.integers, w.integers[k * index(4) + e, at], [o, k, v, lane, e])
+            return tirx.BufferStore(panels.integers, w.weights[k * index(4) + e, at], [o, k, v, lane, e])
 
         def rows(source: Any, target: Any) -> Any:
             return lambda o, k, c: tirx.BufferStore(target, source[k, column(o, c)], [o, k, c])
@@ -124,8 +122,8 @@ class _Writer:
         found = [
             _packed(
                 "packed_integers",
-                pairs if p.bits == 4 else rows(w.integers, panels.integers),
-                w.integers,
+                pairs if p.bits == 4 else rows(w.weights, panels.integers),
+                w.weights,
                 panels.integers,
             ),
             _packed("packed_scales", rows(w.scales, panels.scales), w.scales, panels.scales),
@@ -151,14 +149,14 @@ class _Writer:
 
             return sequence([loop("k", p.inputs, copied), loop("z", p.depth - p.inputs, zero)])
 
-        return block_over("filled_data", [("row", w.rows)], body, [w.data], [target], parallel=w.rows > 1)
+        return block_over("filled_data", [("row", w.positions)], body, [w.data], [target], parallel=w.positions > 1)
 
     def computing(self, data: Any) -> Any:
         """The parallel loop."""
         w, p, b, panel = self._w, self._p, self._b, self._panel
         own = -(-self._number // b.parts)
         parts = -(-self._number // own)
-        groups = -(-w.rows // (b.blocks * b.rows))
+        groups = -(-w.positions // (b.blocks * b.rows))
         packing, made = self._packing(), self._product()
         kernel = self._kernel()
         sums = buffer("sums", (b.rows * panel,), "float32", "global")
@@ -167,11 +165,11 @@ class _Writer:
             texts.append(unpacking_text(packing))
             floats = buffer("floats", (p.depth * panel,), "float32", "global")
             buffers.append(floats)
-        exact = w.rows == b.blocks * groups * b.rows
+        exact = w.positions == b.blocks * groups * b.rows
 
         def tile(row: Any, o: Any) -> Any:
             """The sums of some rows from `row` on with one panel, and what follows."""
-            last = index(w.rows - 1)
+            last = index(w.positions - 1)
             rows = [row + index(r) if exact else tirx.min(row + index(r), last) for r in range(b.rows)]
             weights = self._panels.addresses(o, packing) if floats is None else [address(floats, index(0))]
             read = [address(data, each * index(p.depth)) for each in rows]
@@ -181,10 +179,10 @@ class _Writer:
                 def element(v: Any, lane: Any) -> Any:
                     return sums[r * index(panel) + v * index(self._lanes) + lane]
 
-                lead = unravelled(row + r, w.lead)
-                vector = stored_vector(self._lanes, w.columns, panel, self._epilogue, w.result, element, lead)
+                lead = unravelled(row + r, w.extents)
+                vector = stored_vector(self._lanes, w.filters, panel, self._epilogue, w.result, element, lead)
                 body = loop("v", b.vectors, lambda v: vector(o, v))
-                return body if exact else tirx.IfThenElse(row + r < index(w.rows), body, None)
+                return body if exact else tirx.IfThenElse(row + r < index(w.positions), body, None)
 
             return sequence([call, loop("r", b.rows, stored)])
 

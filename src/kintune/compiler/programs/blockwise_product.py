@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.contraction import OF_BLOCKWISE, Contraction
+from kintune.compiler.kernels.reading import joined, require
 from kintune.compiler.programs.blockwise_loops import Blocking, write_blockwise
-from kintune.compiler.programs.blockwise_workload import BlockwiseWorkload, joined_blockwise
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.epilogue import Epilogue
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
@@ -62,7 +62,7 @@ class BlockwiseProduct:
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return one variant for such a product, which at most elementwise operations follow."""
-        if joined_blockwise(module) is None:
+        if joined(module, OF_BLOCKWISE) is None:
             return ()
         can = capabilities(target)
         way = _PERMUTES if can.has((_VECTOR,)) else _CONVERTS
@@ -74,7 +74,7 @@ class BlockwiseProduct:
         Raises:
             BuildError: the workload is no such product, or there is no such variant.
         """
-        return _choices(_size(_found(module)[1], variant)).axes()
+        return _choices(_size(require(module, OF_BLOCKWISE)[1], variant)).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -82,14 +82,14 @@ class BlockwiseProduct:
         Raises:
             BuildError: the workload is no such product, there is no such variant, or the decisions are not its own.
         """
-        changed, workload, epilogue = _found(module)
+        changed, workload, epilogue = require(module, OF_BLOCKWISE)
         size = _size(workload, variant)
         (blocking,) = _choices(size).picked(decisions)
         return write_blockwise(changed, workload, epilogue, size.lanes, size.way == _PERMUTES, blocking)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
-        size = _size(_found(module)[1], variant)
+        size = _size(require(module, OF_BLOCKWISE)[1], variant)
         return _choices(size).cheapest(_FIRST, lambda blocking: _cycles(size, blocking, machine))
 
 
@@ -110,19 +110,12 @@ class _Size(NamedTuple):
         return -(-self.columns // (vectors * self.lanes))
 
 
-def _found(module: tvm.IRModule) -> tuple[tvm.IRModule, BlockwiseWorkload, Epilogue | None]:
-    found = joined_blockwise(module)
-    if found is None:
-        raise BuildError("the workload is no product with blockwise quantised weights")
-    return found
-
-
-def _size(w: BlockwiseWorkload, variant: str) -> _Size:
+def _size(w: Contraction, variant: str) -> _Size:
     for way in (_PERMUTES, _CONVERTS):
         lanes = variant.removeprefix(way)
         if lanes != variant and lanes in ("4", "8", "16"):
-            p = w.product
-            return _Size(way, int(lanes), p.bits, bool(p.zeros), w.rows, w.columns, p.depth, p.blocks)
+            p = w.blockwise
+            return _Size(way, int(lanes), p.bits, bool(p.zeros), w.positions, w.filters, p.depth, p.blocks)
     raise BuildError(f"products with blockwise quantised weights have no variant {variant}")
 
 

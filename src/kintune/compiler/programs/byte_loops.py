@@ -14,10 +14,10 @@ import tvm
 from tvm import tirx
 
 from kintune.compiler.kernels.calls import IMPORT, address, call_kernel
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.instructions import WORD_BYTES, Instruction
 from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.compiler.programs.byte_packing import brought_in, packed_weights
-from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import stored_vector, tasks_over, unravelled, with_body
@@ -47,7 +47,7 @@ class Blocking(NamedTuple):
 
 
 def write_bytes(
-    module: tvm.IRModule, workload: ByteWorkload, epilogue: Epilogue | None, blocking: Blocking
+    module: tvm.IRModule, workload: Contraction, epilogue: Epilogue | None, blocking: Blocking
 ) -> tvm.IRModule:
     """The program; `epilogue` is what follows the sums, if anything does."""
     w, b = workload, blocking
@@ -58,48 +58,48 @@ def write_bytes(
     return with_body(module, statements, [packed, *([] if copying is None else [data])], packs, epilogue)
 
 
-def _offset(w: ByteWorkload, row: Any) -> Any:
+def _offset(w: Contraction, row: Any) -> Any:
     """The bytes from the start of the data to those of a row of the result."""
     _, height, width = w.image
-    down, right = w.product.strides
-    if not w.product.convolves or ((down, right) == (1, 1) and w.lead[1:] == (height, width)):
+    down, right = w.rows.stride, w.columns.stride
+    if not w.convolves or ((down, right) == (1, 1) and w.extents[1:] == (height, width)):
         return row * index(w.depth)
-    image, y, x = unravelled(row, w.lead)
+    image, y, x = unravelled(row, w.extents)
     line = image * index(height) + y * index(down)
     return (line * index(width) + x * index(right)) * index(w.depth)
 
 
-def _kernel(w: ByteWorkload, b: Blocking) -> Kernel:
+def _kernel(w: Contraction, b: Blocking) -> Kernel:
     return Kernel(b.instruction, b.rows, b.vectors, w.segment // WORD_BYTES, b.unroll, w.segments)
 
 
-def _computing(w: ByteWorkload, b: Blocking, epilogue: Epilogue | None, data: Any, packed: Any) -> Any:
+def _computing(w: Contraction, b: Blocking, epilogue: Epilogue | None, data: Any, packed: Any) -> Any:
     panel, lanes = b.panel, b.instruction.lanes
     own = w.panels(panel) // b.parts
-    groups = -(-w.rows // (b.blocks * b.rows))
+    groups = -(-w.positions // (b.blocks * b.rows))
     kernel = _kernel(w, b)
     name, text = (made := text_of(kernel)).name, made.whole
     sums = buffer("sums", (b.rows * panel,), "int32", "global")
-    exact = w.rows == b.blocks * groups * b.rows
+    exact = w.positions == b.blocks * groups * b.rows
 
     def tile(batch: Any, row: Any, o: Any) -> Any:
         """The sums of some rows of a batch from `row` on with one panel, and what follows."""
-        above, before = batch * index(w.rows), batch * index(w.panels(panel))
-        last = index(w.rows - 1)
+        above, before = batch * index(w.positions), batch * index(w.panels(panel))
+        last = index(w.positions - 1)
         rows = [row + index(r) if exact else tirx.min(row + index(r), last) for r in range(b.rows)]
         read = [address(data, _offset(w, above + each)) for each in rows]
         weights = address(packed, (before + o) * index(w.steps * panel * WORD_BYTES))
         call = call_kernel(name, kernel, read, [weights], address(sums, index(0)))
 
         def stored(r: Any) -> Any:
-            lead = unravelled(above + row + r, w.lead)
+            lead = unravelled(above + row + r, w.extents)
 
             def element(v: Any, lane: Any) -> Any:
                 return sums[r * index(panel) + v * index(lanes) + lane]
 
             vector = stored_vector(lanes, w.filters, panel, epilogue, w.result, element, lead)
             body = loop("v", b.vectors, lambda v: vector(o, v))
-            return body if exact else tirx.IfThenElse(row + r < index(w.rows), body, None)
+            return body if exact else tirx.IfThenElse(row + r < index(w.positions), body, None)
 
         return sequence([call, loop("r", b.rows, stored)])
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from tvm import tirx
 
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.instructions import WORD_BYTES
-from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.loops import buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import block_over, unravelled
 from kintune.compiler.space.packing import PACKS
@@ -17,7 +17,7 @@ from kintune.compiler.space.packing import PACKS
 __all__ = ["brought_in", "line_copier", "packed_weights"]
 
 
-def packed_weights(w: ByteWorkload, panel: int) -> tuple[Any, Any]:
+def packed_weights(w: Contraction, panel: int) -> tuple[Any, Any]:
     """The buffer of the weights in panels of so many columns, and the statement that packs them.
 
     Those of the batches follow one another.  Weights that are not computed are packed once.
@@ -26,7 +26,7 @@ def packed_weights(w: ByteWorkload, panel: int) -> tuple[Any, Any]:
     return packed, _packing(w, packed, panel)
 
 
-def brought_in(w: ByteWorkload) -> tuple[Any, Any | None]:
+def brought_in(w: Contraction) -> tuple[Any, Any | None]:
     """The buffer that the kernel reads as data, and the statement that copies the data there; None if it need not."""
     if not w.is_copied:
         return w.data, None
@@ -35,7 +35,7 @@ def brought_in(w: ByteWorkload) -> tuple[Any, Any | None]:
     return data, _copying(w, data)
 
 
-def _packing(w: ByteWorkload, packed: Any, panel: int) -> Any:
+def _packing(w: Contraction, packed: Any, panel: int) -> Any:
     """Four weights of each filter of a panel lie side by side; filters and channels beyond the last repeat the last.
 
     The data is zero in such channels, and the sums of such filters are not stored.
@@ -53,7 +53,7 @@ def _packing(w: ByteWorkload, packed: Any, panel: int) -> Any:
         if w.filters % panel:
             column = tirx.min(column, index(w.filters - 1))
         at = [*batch, channel, column]
-        if w.product.convolves:
+        if w.convolves:
             at = [tirx.floordiv(tap, index(columns)), tirx.floormod(tap, index(columns)), *at]
         return tirx.BufferStore(packed, w.weights[tuple(at)], [o, q, f, e])
 
@@ -63,7 +63,7 @@ def _packing(w: ByteWorkload, packed: Any, panel: int) -> Any:
     return block_over("packed_bytes", loops, body, [w.weights], [packed], parallel=parallel, annotations=annotations)
 
 
-def _copying(w: ByteWorkload, target: Any) -> Any:
+def _copying(w: Contraction, target: Any) -> Any:
     """The data with its borders, and with zeros in channels beyond the last."""
     images, height, width = w.image
     copied = line_copier(w, target)
@@ -72,14 +72,14 @@ def _copying(w: ByteWorkload, target: Any) -> Any:
     return block_over("bordered_bytes", rows, lambda row: copied(row, row * length), w.brought, [target])
 
 
-def line_copier(w: ByteWorkload, target: Any) -> Callable[[Any, Any], Any]:
+def line_copier(w: Contraction, target: Any) -> Callable[[Any, Any], Any]:
     """A function of `row` and `start` that gives the statement which copies a line of the data with its borders.
 
     `row` is the number of the line among those of all images, borders included; `start` is where it goes in the
     target, which has one axis.  Channels beyond the last are zero.
     """
     _, height, width = w.image
-    top, left, bottom, right = w.product.pads
+    top, bottom, left, right = w.rows.before, w.rows.after, w.columns.before, w.columns.after
     rows = height - top - bottom
     line, length = (width - left - right) * w.channels, width * w.depth
     point = w.border
@@ -89,7 +89,7 @@ def line_copier(w: ByteWorkload, target: Any) -> Callable[[Any, Any], Any]:
 
     def element(row: Any, at: Any) -> Any:
         """A byte of a line of the data, all of whose channels lie one after another."""
-        if not w.product.convolves:
+        if not w.convolves:
             lead = unravelled(row, [int(extent) for extent in w.data.shape[:-1]])
             place = (*lead, at)
             return w.data[place]

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.contraction import BATCHED, DENSE, OF_BYTES, Contraction
 from kintune.compiler.kernels.instructions import BYTES, WORD_BYTES, Instruction, best, instruction_named
+from kintune.compiler.kernels.reading import joined, require
 from kintune.compiler.programs.byte_loops import Blocking, write_bytes
-from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes, require_bytes
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
@@ -49,7 +50,9 @@ class ByteProducts:
         Elementwise operations may follow the sums, and nothing else.
         """
         instruction = best(BYTES, target)
-        return () if instruction is None or joined_bytes(module) is None else (instruction.variant,)
+        return (
+            () if instruction is None or joined(module, OF_BYTES, (DENSE, BATCHED)) is None else (instruction.variant,)
+        )
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
         """Return the choices.
@@ -57,7 +60,7 @@ class ByteProducts:
         Raises:
             BuildError: the workload sums no products of bytes, or there is no such variant.
         """
-        return _choices(_sizes(require_bytes(module)[1], instruction_named(BYTES, variant))).axes()
+        return _choices(_sizes(require(module, OF_BYTES)[1], instruction_named(BYTES, variant))).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -65,7 +68,7 @@ class ByteProducts:
         Raises:
             BuildError: the workload sums no products of bytes, or the decisions make no program.
         """
-        changed, workload, epilogue = require_bytes(module)
+        changed, workload, epilogue = require(module, OF_BYTES)
         sizes = _sizes(workload, instruction_named(BYTES, variant))
         blocking = _blocking(sizes, *_choices(sizes).picked(decisions))
         if not _fits(sizes, blocking):
@@ -75,7 +78,7 @@ class ByteProducts:
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
-        sizes = _sizes(require_bytes(module)[1], instruction_named(BYTES, variant))
+        sizes = _sizes(require(module, OF_BYTES)[1], instruction_named(BYTES, variant))
 
         def cost(*values: int) -> float | None:
             blocking = _blocking(sizes, *values)
@@ -104,10 +107,10 @@ class _Sizes(NamedTuple):
         return -(-self.filters // (vectors * self.instruction.lanes))
 
 
-def _sizes(w: ByteWorkload, instruction: Instruction) -> _Sizes:
-    together = w.taps[1] == 1 or w.product.dilations[1] == 1
+def _sizes(w: Contraction, instruction: Instruction) -> _Sizes:
+    together = w.taps[1] == 1 or w.columns.dilation == 1
     segment = w.depth // WORD_BYTES * (w.taps[1] if together else 1)
-    return _Sizes(w.rows, w.filters, w.steps, segment, w.depth, w.taps[0], instruction, math.prod(w.batches))
+    return _Sizes(w.positions, w.filters, w.steps, segment, w.depth, w.taps[0], instruction, math.prod(w.batches))
 
 
 def _choices(w: _Sizes) -> ChoiceLists:

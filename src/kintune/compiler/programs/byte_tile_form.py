@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.instructions import LINE_BYTES, TILE_ROWS, WORD_BYTES
-from kintune.compiler.programs.byte_workload import ByteWorkload
 
 __all__ = ["TileForm", "copied_lines", "heights_of", "may_copy", "tile_form", "tiles_of"]
 
@@ -41,7 +41,7 @@ class TileForm(NamedTuple):
         return self.segments * self.chunks
 
 
-def tile_form(workload: ByteWorkload) -> tuple[ByteWorkload, TileForm]:
+def tile_form(workload: Contraction) -> tuple[Contraction, TileForm]:
     """The workload with its channels filled up as tiles need them, and its form."""
     found = {unit: _cut(workload._replace(unit=unit)) for unit in _UNITS}
     plain, fewest = found[WORD_BYTES], min(chunks for chunks, _ in found.values())
@@ -65,39 +65,39 @@ def heights_of(form: TileForm) -> tuple[int, ...]:
     return tuple(sorted({-(-form.length // (fewest + more)) for more in range(3) if fewest + more <= form.length}))
 
 
-def may_copy(w: ByteWorkload, form: TileForm) -> bool:
+def may_copy(w: Contraction, form: TileForm) -> bool:
     """Whether each task may copy the lines of pixels that it reads: in convolutions of one image that need a copy."""
     is_plain = form.lines == 1 and not form.through
-    return w.product.convolves and w.is_copied and w.image[0] == 1 and not is_plain
+    return w.convolves and w.is_copied and w.image[0] == 1 and not is_plain
 
 
-def copied_lines(w: ByteWorkload, form: TileForm, height: int, tiles: int) -> int:
+def copied_lines(w: Contraction, form: TileForm, height: int, tiles: int) -> int:
     """The most lines of pixels, borders included, that `tiles` consecutive tiles read."""
     _, high, width = w.image
-    reach = (w.taps[0] - 1) * w.product.dilations[0] + 1
+    reach = (w.taps[0] - 1) * w.rows.dilation + 1
     if form.through:
         return min(high, (tiles * height + width - 2) // width + 1 + reach)
     in_line = tiles_of(form, height)
     lines = tiles // in_line if tiles % in_line == 0 else (tiles + in_line - 2) // in_line + 1
-    return min(high, (lines - 1) * w.product.strides[0] + reach)
+    return min(high, (lines - 1) * w.rows.stride + reach)
 
 
-def _cut(w: ByteWorkload) -> tuple[int, int]:
+def _cut(w: Contraction) -> tuple[int, int]:
     """The rows of tiles of a segment, and their parts of four bytes, which divide it."""
     quads = w.segment // WORD_BYTES
     each = max(size for size in range(1, LINE_BYTES // WORD_BYTES + 1) if quads % size == 0)
     return quads // each, each
 
 
-def _lines(w: ByteWorkload) -> tuple[int, int, int, bool]:
+def _lines(w: Contraction) -> tuple[int, int, int, bool]:
     """Lines, their rows, the bytes from one row to the next, and whether a line is a whole image."""
-    if not w.product.convolves:
-        return 1, w.rows, w.depth, False
+    if not w.convolves:
+        return 1, w.positions, w.depth, False
     images, height, width = w.image
-    _, high, across = w.lead
-    down, right = w.product.strides
+    _, high, across = w.extents
+    down, right = w.rows.stride, w.columns.stride
     if (down, right) == (1, 1) and (high, across) == (height, width):
-        return 1, w.rows, w.depth, False
+        return 1, w.positions, w.depth, False
     lines = images * high, across, right * w.depth, False
     if (down, right) != (1, 1):
         return lines

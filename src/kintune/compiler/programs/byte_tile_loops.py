@@ -14,11 +14,11 @@ import tvm
 from tvm import tirx
 
 from kintune.compiler.kernels.calls import IMPORT, address, call_kernel
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.instructions import BYTES, WORD_BYTES
 from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.compiler.programs.byte_packing import brought_in, line_copier, packed_weights
 from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, tiles_of
-from kintune.compiler.programs.byte_workload import ByteWorkload
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.loops import INDEX, buffer, index, loop, sequence
 from kintune.compiler.programs.task_blocks import stored_vector, tasks_over, unravelled, with_body
@@ -49,7 +49,7 @@ class TileBlocking(NamedTuple):
 
 def write_byte_tiles(
     module: tvm.IRModule,
-    workload: ByteWorkload,
+    workload: Contraction,
     form: TileForm,
     epilogue: Epilogue | None,
     blocking: TileBlocking,
@@ -69,7 +69,7 @@ class _Tiles:
 
     def __init__(
         self,
-        workload: ByteWorkload,
+        workload: Contraction,
         form: TileForm,
         blocking: TileBlocking,
         epilogue: Epilogue | None,
@@ -132,7 +132,7 @@ class _Tiles:
         line, begin, _ = self._place(tirx.min(first, index(self.total - 1)))
         if self.form.through:
             return tirx.floordiv(begin, index(self.workload.image[2]))
-        return line * index(self.workload.product.strides[0])
+        return line * index(self.workload.rows.stride)
 
     def _copying(self, top: Any) -> list[Any]:
         """Copy the lines of pixels that a task reads, if it copies them."""
@@ -189,8 +189,8 @@ class _Tiles:
             return first * index(form.pitch) - before
         if form.through:
             return (line * index(height * width) + first) * index(w.depth) - before
-        down, _ = w.product.strides
-        high = w.lead[1]
+        down = w.rows.stride
+        high = w.extents[1]
         image, y = tirx.floordiv(line, index(high)), tirx.floormod(line, index(high))
         return (image * index(height) + y * index(down)) * index(width * w.depth) + first * index(form.pitch) - before
 
@@ -202,14 +202,14 @@ class _Tiles:
         def row(r: Any) -> Any:
             place, condition = first + r, None
             if form.through:
-                width, across = w.image[2], w.lead[2]
+                width, across = w.image[2], w.extents[2]
                 x = tirx.floormod(place, index(width))
                 lead = [line, tirx.floordiv(place, index(width)), x]
                 condition = x < index(across) if width > across else None
-            elif form.lines == 1 and form.length == w.rows:
-                lead = unravelled(place, w.lead)
+            elif form.lines == 1 and form.length == w.positions:
+                lead = unravelled(place, w.extents)
             else:
-                lead = [*unravelled(line, w.lead[:-1]), place]
+                lead = [*unravelled(line, w.extents[:-1]), place]
 
             def element(v: Any, lane: Any) -> Any:
                 at = (tile * index(b.height) + r) * index(self.panel) + v * index(INSTRUCTION.lanes) + lane

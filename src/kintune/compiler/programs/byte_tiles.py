@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import tvm
 
+from kintune.compiler.kernels.contraction import BATCHED, DENSE, OF_BYTES, Contraction
 from kintune.compiler.kernels.instructions import TILES, WORD_BYTES
 from kintune.compiler.kernels.microkernel import registers_for
+from kintune.compiler.kernels.reading import joined, require
 from kintune.compiler.programs.byte_tile_form import TileForm, copied_lines, heights_of, may_copy, tile_form, tiles_of
 from kintune.compiler.programs.byte_tile_loops import INSTRUCTION, TileBlocking, write_byte_tiles
-from kintune.compiler.programs.byte_workload import ByteWorkload, joined_bytes, require_bytes
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
@@ -61,13 +62,13 @@ class ByteTiles:
         """
         if not capabilities(target).has((*NEEDED, _VECTORS_OF_BYTES)):
             return ()
-        found = joined_bytes(module)
+        found = joined(module, OF_BYTES, (DENSE, BATCHED))
         if found is None:
             return ()
         workload = found[1]
         if workload.batches:
             return ()
-        return (AMX,) if workload.rows >= _LEAST_ROWS and workload.segment >= _LEAST_STEPS * WORD_BYTES else ()
+        return (AMX,) if workload.positions >= _LEAST_ROWS and workload.segment >= _LEAST_STEPS * WORD_BYTES else ()
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """Return the extensions that kernels need, beyond those which any kernel may use."""
@@ -79,7 +80,7 @@ class ByteTiles:
         Raises:
             BuildError: the workload sums no products of bytes.
         """
-        return _choices(*tile_form(require_bytes(module)[1])).axes()
+        return _choices(*tile_form(require(module, OF_BYTES)[1])).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return the program.
@@ -87,7 +88,7 @@ class ByteTiles:
         Raises:
             BuildError: the workload sums no products of bytes, or the decisions make no program.
         """
-        changed, plain, epilogue = require_bytes(module)
+        changed, plain, epilogue = require(module, OF_BYTES)
         workload, form = tile_form(plain)
         blocking = _blocking(*_choices(workload, form).picked(decisions))
         if not _fits(workload, form, blocking):
@@ -98,7 +99,7 @@ class ByteTiles:
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
-        workload, form = tile_form(require_bytes(module)[1])
+        workload, form = tile_form(require(module, OF_BYTES)[1])
 
         def cost(*values: int) -> float | None:
             blocking = _blocking(*values)
@@ -113,7 +114,7 @@ def _blocking(
     return TileBlocking(height, tiles, vectors, blocks, parts, bool(panels_first), bool(copies))
 
 
-def _choices(w: ByteWorkload, form: TileForm) -> ChoiceLists:
+def _choices(w: Contraction, form: TileForm) -> ChoiceLists:
     """Rows of a tile, tiles, vectors, blocks, parts, whether panels come first, and whether tasks copy their data."""
     heights = heights_of(form)
     most = form.lines * tiles_of(form, min(heights))
@@ -130,14 +131,14 @@ def _choices(w: ByteWorkload, form: TileForm) -> ChoiceLists:
     return ChoiceLists(ByteTiles.name, values)
 
 
-def _fits(w: ByteWorkload, form: TileForm, b: TileBlocking) -> bool:
+def _fits(w: Contraction, form: TileForm, b: TileBlocking) -> bool:
     """Whether the tiles are in registers, and parts and blocks are whole."""
     groups = -(-form.lines * tiles_of(form, b.height) // b.tiles)
     panels = w.panels(b.vectors * INSTRUCTION.lanes)
     return registers_for(b.tiles, b.vectors) <= TILES and panels % b.parts == 0 and b.blocks <= groups
 
 
-def _cycles(w: ByteWorkload, form: TileForm, b: TileBlocking, machine: Processor) -> float:
+def _cycles(w: Contraction, form: TileForm, b: TileBlocking, machine: Processor) -> float:
     """The estimated cycles of the core that has the most tasks."""
     groups = -(-form.lines * tiles_of(form, b.height) // (b.blocks * b.tiles))
     own = w.panels(b.vectors * INSTRUCTION.lanes) // b.parts

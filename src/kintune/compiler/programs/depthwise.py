@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.contraction import DEPTHWISE, Contraction, Reach
+from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
 from kintune.compiler.programs.image_tiles import (
@@ -23,10 +25,8 @@ from kintune.compiler.programs.image_tiles import (
     tiles_of,
 )
 from kintune.compiler.programs.kept_parameters import keep
-from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
-from kintune.compiler.programs.weighted_sum import DEPTHWISE, Reach, WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
@@ -170,13 +170,13 @@ def _cycles_of_row(height: int, reach: Reach, width: int, vectors: int) -> float
     return cycles
 
 
-def _matched(module: tvm.IRModule) -> MatchedSum | None:
+def _matched(module: tvm.IRModule) -> Joined | None:
     """The workload's convolution, where what follows can be computed in vectors along its channels."""
-    matched = match_sum(module, DEPTHWISE)
+    matched = joined(module, kinds=(DEPTHWISE,))
     return matched if matched is None or matched.epilogue is None or matched.epilogue.is_vectorised else None
 
 
-def _found(module: tvm.IRModule) -> MatchedSum:
+def _found(module: tvm.IRModule) -> Joined:
     matched = _matched(module)
     if matched is None:
         raise BuildError("the workload is no depthwise convolution with constant weights")
@@ -243,5 +243,5 @@ def _registers(variant: str) -> tuple[int, int]:
     return lanes_and_registers(variant, "depthwise convolutions")
 
 
-def _shape(found: WeightedSum) -> _Shape:
+def _shape(found: Contraction) -> _Shape:
     return _Shape(found.images, found.rows, found.columns, found.channels)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.image_tiles import (
     Tile,
@@ -27,7 +28,6 @@ from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loop_blocks import computing_block
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.stages import Stages
-from kintune.compiler.programs.weighted_sum import WeightedSum
 
 __all__ = ["Strips", "Tiling", "convolve_depthwise", "strips_of"]
 
@@ -68,13 +68,13 @@ def strips_of(channels: int, width: int) -> Strips:
     return Strips(width, *divmod(channels, width))
 
 
-def convolve_depthwise(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
+def convolve_depthwise(found: Contraction, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the convolution, or the epilogue of it, in vectors of so many `lanes`."""
     return _Depthwise(found, lanes, tiling, epilogue).stages()
 
 
 class _Depthwise:
-    def __init__(self, found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
+    def __init__(self, found: Contraction, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
         self._found, self._tiling, self._epilogue = found, tiling, epilogue
         self._lanes = lanes
         self._g = Vectors(lanes, found.index_type)

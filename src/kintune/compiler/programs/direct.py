@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.contraction import DENSE, GROUPED, Contraction, Reach
+from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.direct_loops import Tiling, convolve, inner_tiles
 from kintune.compiler.programs.image_tiles import CONTENDED_CYCLES, PAIR_BYTES, edges, even_widths, has_written_edges
-from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
-from kintune.compiler.programs.weighted_sum import DENSE, GROUPED, Reach, WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
@@ -143,9 +143,9 @@ def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Proces
     return turns * (own * (number * cut * (summed + stored) * far + singles) + waited + _TASK_CYCLES)
 
 
-def _matched(module: tvm.IRModule) -> MatchedSum | None:
+def _matched(module: tvm.IRModule) -> Joined | None:
     """The workload's convolution, where what follows can be computed in vectors along its filters."""
-    matched = match_sum(module) or match_sum(module, GROUPED)
+    matched = joined(module, kinds=(DENSE, GROUPED))
     if matched is None or matched.found.positions <= _FEW:
         return None
     if matched.found.kind == DENSE and (matched.found.is_matrix or matched.found.is_direct):
@@ -153,7 +153,7 @@ def _matched(module: tvm.IRModule) -> MatchedSum | None:
     return matched if matched.epilogue is None or matched.epilogue.is_vectorised else None
 
 
-def _found(module: tvm.IRModule) -> MatchedSum:
+def _found(module: tvm.IRModule) -> Joined:
     matched = _matched(module)
     if matched is None:
         raise BuildError("the workload is no convolution with constant weights that this program computes")
@@ -222,5 +222,5 @@ def _registers(variant: str) -> tuple[int, int]:
     return lanes_and_registers(variant, "direct convolutions")
 
 
-def _shape(found: WeightedSum) -> _Shape:
+def _shape(found: Contraction) -> _Shape:
     return _Shape(found.images, found.rows, found.columns, found.channels, found.filters, found.groups)

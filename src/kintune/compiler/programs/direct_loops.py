@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.kernels.contraction import DENSE, Contraction, Reach
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.image_tiles import (
     Tile,
@@ -28,7 +29,6 @@ from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loop_blocks import block_in_loops, computing_block, whole
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.stages import Stages
-from kintune.compiler.programs.weighted_sum import DENSE, Reach, WeightedSum
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Tiling", "convolve", "inner_tiles"]
@@ -60,7 +60,7 @@ def inner_tiles(reach: Reach, columns: int) -> int:
     return len(tiles_of(reach, columns)) - sum(edges(reach, columns))
 
 
-def convolve(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
+def convolve(found: Contraction, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the convolution, or the epilogue of it, in vectors of so many `lanes`.
 
     The `parts` of the tiling must divide the number of panels.
@@ -69,7 +69,7 @@ def convolve(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue 
 
 
 class _Direct:
-    def __init__(self, found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
+    def __init__(self, found: Contraction, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
         self._found, self._tiling, self._epilogue = found, tiling, epilogue
         self._g = g = Vectors(lanes, found.index_type)
         self._panel = tiling.vectors * lanes

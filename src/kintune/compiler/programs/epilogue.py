@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 
 import tvm
 import tvm_ffi
-from tvm.s_tir import Schedule, ScheduleError
 
-from kintune.compiler.programs.blocks import Nest, constant_shape, loads_in, nests_of
+from kintune.compiler.programs.blocks import Nest, constant_shape, loads_in
 
-__all__ = ["Epilogue", "joined"]
-
-_MOST = 32  # blocks that are put into one, at most
+__all__ = ["Epilogue", "epilogue_of"]
 
 
 class Epilogue(NamedTuple):
@@ -73,34 +70,14 @@ class Epilogue(NamedTuple):
         return tvm_ffi.structural_map(expression, [(tvm.ir.TensorLoad, load), (tvm.tirx.Var, variable)])
 
 
-def joined(module: tvm.IRModule, name: str) -> tuple[tvm.IRModule, Epilogue] | None:
-    """The module with all that follows the block of that name in one elementwise block; None where that cannot be."""
-    schedule = Schedule(module, debug_mask=0, error_render_level="none")
-    try:
-        if not _join(schedule, name):
-            return None
-    except ScheduleError:
-        return None
-    nests = nests_of(schedule.mod["main"])
-    found = None if nests is None else _epilogue(nests, name)
-    return None if found is None else (schedule.mod, found)
-
-
-def _join(schedule: Schedule, name: str) -> bool:
-    block = schedule.get_sblock(name, func_name="main")
-    for _ in range(_MOST):
-        readers = schedule.get_consumers(block)
-        inner = [reader for reader in readers if schedule.get_consumers(reader)]
-        if not inner:
-            return len(readers) == 1
-        schedule.compute_inline(inner[0])
-    return False
-
-
-def _epilogue(nests: Sequence[Nest], name: str) -> Epilogue | None:
+def epilogue_of(nests: Sequence[Nest], name: str) -> Epilogue | None:
+    """What follows the block of that name, which another one reads; None where that is not elementwise."""
     source = next(nest.block.body.buffer for nest in nests if nest.block.name_hint == name)
-    reader = next(nest for nest in nests if nest.block.name_hint != name and loads_in(nest.block.body, source))
-    block, shape = reader.block, constant_shape(source)
+    readers = [nest for nest in nests if nest.block.name_hint != name and loads_in(nest.block.body, source)]
+    if len(readers) != 1:
+        return None
+    reader, shape = readers[0], constant_shape(source)
+    block = reader.block
     if not isinstance(block.body, tvm.tirx.BufferStore) or block.init is not None or reader.variables(reducing=True):
         return None
     analyzer = tvm.sym.Analyzer()

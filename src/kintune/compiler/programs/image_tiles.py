@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.kernels.contraction import Reach
 from kintune.compiler.programs.indexing import Indexing
-from kintune.compiler.programs.weighted_sum import Reach
 
 __all__ = [
     "CONTENDED_CYCLES",

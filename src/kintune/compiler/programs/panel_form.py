@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple
 
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.instructions import PAIRS, VALUES, WORD_BYTES, Instruction
 from kintune.compiler.kernels.microkernel import WHOLE, Kernel, Segments
-from kintune.compiler.programs.weighted_sum import WeightedSum
 
 __all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
 
@@ -153,7 +153,7 @@ class Form(NamedTuple):
         return self.runs * self.chunks
 
 
-def form_of(found: WeightedSum, inner: Inner) -> Form:
+def form_of(found: Contraction, inner: Inner) -> Form:
     """The form of a sum."""
     y, x = found.rows, found.columns
     whole = x.dilation == 1

@@ -26,6 +26,7 @@ from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel, odd_lines
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK, copying_text
 from kintune.compiler.kernels.instructions import LINE_BYTES
 from kintune.compiler.kernels.microkernel import Segments, Text, text_of, together
@@ -34,7 +35,6 @@ from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.panel_form import AMX, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_packing import packing_block
 from kintune.compiler.programs.stages import Stages
-from kintune.compiler.programs.weighted_sum import WeightedSum
 
 __all__ = ["write_sum"]
 
@@ -42,7 +42,7 @@ _SLACK = 2 * CHUNK  # values behind an image that a copy may reach
 _LANES = 16
 
 
-def write_sum(found: WeightedSum, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, kept: Kept) -> Stages:
+def write_sum(found: Contraction, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, kept: Kept) -> Stages:
     """The statements that compute the result, or the epilogue of it, and the buffer of the packed weights.
 
     What is `kept` in bf16 is addressed so, although its buffers are still of the type of the workload.
@@ -73,7 +73,7 @@ class _Kernel:
 
     def __init__(
         self,
-        found: WeightedSum,
+        found: Contraction,
         inner: Inner,
         tiling: Tiling,
         epilogue: Epilogue | None,

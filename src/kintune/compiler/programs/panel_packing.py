@@ -8,14 +8,14 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.programs.panel_form import Inner, form_of
-from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["packing_block"]
 
 
-def packing_block(found: WeightedSum, inner: Inner, panels: Any) -> Any:
+def packing_block(found: Contraction, inner: Inner, panels: Any) -> Any:
     """The block in its loops; `panels` is the buffer that it writes, of the shape `Inner.panel_shape`."""
     form = form_of(found, inner)
 
@@ -65,7 +65,7 @@ def _parted(value: Any, size: int, at: Any) -> tuple[Any, Any]:
     return tirx.floordiv(value, at(size)), tirx.floormod(value, at(size))
 
 
-def _place_of(found: WeightedSum, run: Any, place: Any, at: Any) -> tuple[Any, Any, Any]:
+def _place_of(found: Contraction, run: Any, place: Any, at: Any) -> tuple[Any, Any, Any]:
     """The place in the kernel and the channel of a value of a run."""
     rows, columns = found.rows.kernel, found.columns.kernel
     if columns == 1:

@@ -11,16 +11,16 @@ from collections.abc import Collection, Sequence
 
 import tvm
 
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.instructions import TILE_ROWS
+from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.kept_parameters import keep
-from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.panel_costs import promising
 from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import write_sum
 from kintune.compiler.programs.stages import with_stages
-from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
@@ -65,7 +65,7 @@ class _PanelProgram:
         kind = next((kind for kind in self.kinds if can.has((VECTOR, *NEEDED[kind]))), None)
         if kind is None:
             return ()
-        matched = match_sum(module)
+        matched = joined(module)
         if matched is None or matched.found.flops < self.least_flops:
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
@@ -125,7 +125,7 @@ class _PanelProgram:
         choices = self._choices(form, inner)
         return list(map(choices.decisions, promising(form, inner, machine, choices.values)[:_FIRST]))
 
-    def _form(self, matched: MatchedSum, variant: str) -> tuple[Form, Inner]:
+    def _form(self, matched: Joined, variant: str) -> tuple[Form, Inner]:
         if variant not in self.kinds:
             raise BuildError(f"{self.name} has no variant {variant}")
         inner = _inner(matched.found, variant)
@@ -163,14 +163,14 @@ class Panels(_PanelProgram):
     least_flops = 1_000_000.0
 
 
-def _found(module: tvm.IRModule) -> MatchedSum:
-    matched = match_sum(module)
+def _found(module: tvm.IRModule) -> Joined:
+    matched = joined(module)
     if matched is None:
         raise BuildError("the workload is no sum of products with constant weights")
     return matched
 
 
-def _inner(found: WeightedSum, kind: str) -> Inner:
+def _inner(found: Contraction, kind: str) -> Inner:
     """The inner kernel for a sum."""
     if kind == AMX:
         return Inner(AMX, TILE_ROWS, _TILE_COLUMNS)
@@ -194,7 +194,7 @@ def _instructions(rows: int, filters: int, inner: Inner) -> int:
     return -(-filters // inner.columns) * -(-rows // inner.rows) * (products + _VECTORS)
 
 
-def _use(found: WeightedSum, inner: Inner) -> float:
+def _use(found: Contraction, inner: Inner) -> float:
     """The share of the values and columns that the inner kernel multiplies which are not zeros of padding."""
     form = form_of(found, inner)
     return form.values / (form.chunks * inner.step) * found.filters / (form.panels * inner.columns)

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.indexing import Vectors
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loop_blocks import block_in_loops, computing_block, whole
 from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.stages import Stages
-from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Tiling", "make_tiles", "position_of"]
@@ -56,7 +56,7 @@ class Tiling(NamedTuple):
         return -(-positions // (self.blocks * self.rows))
 
 
-def make_tiles(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
+def make_tiles(found: Contraction, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the product, or the epilogue of it.
 
     `parts` must divide the number of panels of `vectors` vectors, and `depths` the length of a sum.  With several
@@ -67,7 +67,7 @@ def make_tiles(found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogu
 
 
 class _Tiles:
-    def __init__(self, found: WeightedSum, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
+    def __init__(self, found: Contraction, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
         self._found, self._tiling, self._epilogue = found, tiling, epilogue
         self._g = Vectors(lanes, found.index_type)
         self._panel = tiling.vectors * lanes

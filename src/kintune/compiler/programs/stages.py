@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import tvm
 from tvm.s_tir import SBlock, SBlockRealize
 
-from kintune.compiler.programs.blocks import Nest
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 
-__all__ = ["Stages", "Sum", "with_stages"]
+__all__ = ["Stages", "with_stages"]
 
 
 class Stages(NamedTuple):
@@ -22,31 +22,7 @@ class Stages(NamedTuple):
     buffers: list[Any]
 
 
-class Sum(Protocol):
-    """A sum that a function computes, as far as `with_stages` needs it."""
-
-    @property
-    def nests(self) -> tuple[Nest, ...]:
-        """All blocks of the function."""
-        ...
-
-    @property
-    def replaced(self) -> tuple[int, ...]:
-        """The positions among them of those that are replaced."""
-        ...
-
-    @property
-    def result(self) -> Any:
-        """The buffer of the sums."""
-        ...
-
-    @property
-    def position(self) -> int:
-        """The position of the weights among the parameters."""
-        ...
-
-
-def with_stages(module: tvm.IRModule, found: Sum, stages: Stages, epilogue: Epilogue | None) -> tvm.IRModule:
+def with_stages(module: tvm.IRModule, found: Contraction, stages: Stages, epilogue: Epilogue | None) -> tvm.IRModule:
     """The module with the stages in the place of the sum and of the epilogue, if there is one.
 
     Schedules may no longer choose the layout of the sum's weights, nor of those that the epilogue reads.
@@ -54,7 +30,7 @@ def with_stages(module: tvm.IRModule, found: Sum, stages: Stages, epilogue: Epil
     function = module["main"]
     root = function.body.block
     nests = list(found.nests)
-    at = last = max(found.replaced)
+    at = last = found.replaced[-1]
     gone = [nests[i].block.body.buffer for i in found.replaced if i != at]
     if epilogue is not None:
         gone.append(found.result)
@@ -69,7 +45,7 @@ def with_stages(module: tvm.IRModule, found: Sum, stages: Stages, epilogue: Epil
     read = [] if epilogue is None else epilogue.operands
     free = [
         position
-        for position in sorted(weight_positions(function) - {found.position})
+        for position in sorted(weight_positions(function).difference(found.parameters))
         if not any(function.params[position].same_as(buffer) for buffer in read)
     ]
     changed = changed.with_attr(LAYOUT_FREE, free) if free else changed.without_attr(LAYOUT_FREE)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.kernels.contraction import Contraction, Reach
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.indexing import Vectors
 from kintune.compiler.programs.kernel_writer import pieces
@@ -20,7 +21,6 @@ from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.product_tiles import position_of
 from kintune.compiler.programs.stages import Stages
-from kintune.compiler.programs.weighted_sum import Reach, WeightedSum
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Live", "Streaming", "live_part", "stream_sum"]
@@ -96,13 +96,13 @@ def live_part(reach: Reach) -> Live:
     return Live(kept, first)
 
 
-def stream_sum(found: WeightedSum, lanes: int, streaming: Streaming, epilogue: Epilogue | None) -> Stages:
+def stream_sum(found: Contraction, lanes: int, streaming: Streaming, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the sum, or the epilogue of it."""
     return _Streamed(found, lanes, streaming, epilogue).stages()
 
 
 class _Streamed:
-    def __init__(self, found: WeightedSum, lanes: int, streaming: Streaming, epilogue: Epilogue | None) -> None:
+    def __init__(self, found: Contraction, lanes: int, streaming: Streaming, epilogue: Epilogue | None) -> None:
         self._found, self._streaming, self._epilogue = found, streaming, epilogue
         self._g = g = Vectors(lanes, found.index_type)
         self._y, self._x = live_part(found.rows), live_part(found.columns)

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.contraction import Contraction
+from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.streamed_loops import Streaming, live_part, stream_sum
 from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
-from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
@@ -72,7 +72,7 @@ class StreamedSum:
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """One variant for a sum of few positions with at most an epilogue, if a register tile fits it."""
         variant = vector_variant(target)
-        matched = match_sum(module) if variant else None
+        matched = joined(module) if variant else None
         if matched is None or not _is_worth(matched.found, _registers(variant)[0]):
             return ()
         return (variant,) if _tiles(_size(matched.found), variant) else ()
@@ -144,8 +144,8 @@ def _estimated_cycles(size: _Size, streaming: Streaming, lanes: int, machine: Pr
     return cycles * (_ASKING if ahead and is_near else 1.0)
 
 
-def _found(module: tvm.IRModule) -> MatchedSum:
-    matched = match_sum(module)
+def _found(module: tvm.IRModule) -> Joined:
+    matched = joined(module)
     if matched is None:
         raise BuildError("the workload is no sum of products with constant weights")
     return matched
@@ -209,12 +209,12 @@ def _registers(variant: str) -> tuple[int, int]:
     return lanes_and_registers(variant, "sums with few positions")
 
 
-def _size(found: WeightedSum) -> _Size:
+def _size(found: Contraction) -> _Size:
     kernel = live_part(found.rows).reach.kernel * live_part(found.columns).reach.kernel
     return _Size(found.positions, found.filters, kernel * found.channels)
 
 
-def _is_worth(found: WeightedSum, lanes: int) -> bool:
+def _is_worth(found: Contraction, lanes: int) -> bool:
     """Whether reading the weights limits the speed of the sum, and the tiled program does not do that as fast."""
     size = _size(found)
     if size.positions > MOST_POSITIONS or size.filters * size.depth < _LEAST_WEIGHTS:

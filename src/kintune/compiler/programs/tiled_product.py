@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.contraction import Contraction
+from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.matched_sum import MatchedSum, match_sum
 from kintune.compiler.programs.product_tiles import Tiling, make_tiles
 from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
-from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
@@ -161,15 +161,15 @@ def _cycles_of_depth(size: _Size, tiling: Tiling, lanes: int, machine: Processor
     return turns * (panels * (tiling.groups(size.positions) * tile + first) + _TASK_CYCLES)
 
 
-def _matched(module: tvm.IRModule) -> MatchedSum | None:
+def _matched(module: tvm.IRModule) -> Joined | None:
     """The workload's product, where what follows can be computed in vectors along its columns."""
-    matched = match_sum(module)
+    matched = joined(module)
     if matched is None or not _is_product(matched.found):
         return None
     return matched if matched.epilogue is None or matched.epilogue.is_vectorised else None
 
 
-def _is_product(found: WeightedSum) -> bool:
+def _is_product(found: Contraction) -> bool:
     """Whether each row of the result depends on one row of the data."""
     return all(
         reach.kernel == 1 and reach.before == 0 and (reach.results - 1) * reach.stride < reach.size
@@ -177,7 +177,7 @@ def _is_product(found: WeightedSum) -> bool:
     )
 
 
-def _found(module: tvm.IRModule) -> MatchedSum:
+def _found(module: tvm.IRModule) -> Joined:
     matched = _matched(module)
     if matched is None:
         raise BuildError("the workload is no product with constant weights")
@@ -236,7 +236,7 @@ def _tiling(tile: tuple[int, int], blocks: int, parts: int, depths: int = 1) -> 
     return Tiling(*tile, blocks, parts, depths)
 
 
-def _size(found: WeightedSum) -> _Size:
+def _size(found: Contraction) -> _Size:
     return _Size(found.positions, found.filters, found.channels)
 
 

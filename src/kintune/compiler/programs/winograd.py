@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Sequence
 
 import tvm
 
+from kintune.compiler.kernels.contraction import Contraction
+from kintune.compiler.kernels.reading import find, joined
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.epilogue import Epilogue, joined
+from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kept_parameters import is_plain, keep
 from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED, VECTOR
 from kintune.compiler.programs.stages import Stages, with_stages
-from kintune.compiler.programs.weighted_sum import WeightedSum, find_weighted_sum
 from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
 from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles, promising
 from kintune.compiler.programs.winograd_narrow import make_narrow_blocks
@@ -90,7 +91,7 @@ class _Blocked:
         """
         blocking = Blocking(*self._choices(_found(module, variant)).picked(decisions))
 
-        def stages(convolution: WeightedSum, g: Geometry, epilogue: Epilogue | None) -> Stages:
+        def stages(convolution: Contraction, g: Geometry, epilogue: Epilogue | None) -> Stages:
             if g.filters % (blocking.vectors * g.lanes * blocking.parts):
                 raise BuildError(
                     f"{blocking.parts} parts of {blocking.vectors} vectors do not divide {g.filters} filters"
@@ -108,7 +109,7 @@ class _Blocked:
     def _choices(self, g: Geometry) -> ChoiceLists:
         return ChoiceLists(self.name, _values(g))
 
-    def _made(self, found: WeightedSum, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+    def _made(self, found: Contraction, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
         return make_blocks(found, g, blocking, epilogue)
 
 
@@ -197,13 +198,13 @@ class NarrowWinograd(_Blocked):
         written = super().write(module, variant, decisions)
         return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
-    def _made(self, found: WeightedSum, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+    def _made(self, found: Contraction, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
         return make_narrow_blocks(found, g, blocking, epilogue)
 
 
-def find_convolution(module: tvm.IRModule) -> WeightedSum | None:
+def find_convolution(module: tvm.IRModule) -> Contraction | None:
     """The sum of a workload (function `main`), where it has exactly one: a convolution of 3 x 3 with stride 1."""
-    found = find_weighted_sum(module)
+    found = find(module)
     if found is None:
         return None
     reaches = (found.rows, found.columns)
@@ -252,7 +253,7 @@ def _least_cycles(g: Geometry, machine: Processor) -> float:
     return estimated_cycles(g, promising(g, machine, tuple(_values(g).values()))[0], machine)
 
 
-def _geometry(convolution: WeightedSum, size: int, lanes: int) -> Geometry:
+def _geometry(convolution: Contraction, size: int, lanes: int) -> Geometry:
     high, wide = -(-convolution.rows.results // size), -(-convolution.columns.results // size)
     vectors = -(-convolution.filters // lanes)
     return Geometry(
@@ -260,7 +261,7 @@ def _geometry(convolution: WeightedSum, size: int, lanes: int) -> Geometry:
     )
 
 
-def _share(g: Geometry, convolution: WeightedSum, slower: float = _SLOWER) -> float:
+def _share(g: Geometry, convolution: Contraction, slower: float = _SLOWER) -> float:
     """The arithmetic over that of the direct convolution; an operation of a transform counts `slower` times."""
     data, results = OPERATIONS[g.m]
     transforms = slower * (data * g.channels + results * g.filters)
@@ -279,7 +280,7 @@ def _found(module: tvm.IRModule, variant: str) -> Geometry:
     return _of_variant(found, variant)
 
 
-def _of_variant(found: WeightedSum, variant: str) -> Geometry:
+def _of_variant(found: Contraction, variant: str) -> Geometry:
     size, _, lanes = variant.partition("x")
     if not (size.isdecimal() and lanes.isdecimal() and int(size) in _SIZES and int(lanes) in _LANES):
         raise BuildError(f"Winograd's convolution has no variant {variant}")
@@ -287,14 +288,14 @@ def _of_variant(found: WeightedSum, variant: str) -> Geometry:
 
 
 def _written(
-    module: tvm.IRModule, variant: str, make: Callable[[WeightedSum, Geometry, Epilogue | None], Stages]
+    module: tvm.IRModule, variant: str, make: Callable[[Contraction, Geometry, Epilogue | None], Stages]
 ) -> tvm.IRModule:
     """The workload with the stages in the place of the convolution, its padding, and what follows if possible."""
     module, found, epilogue = _matched(module)
     return with_stages(module, found, make(found, _of_variant(found, variant), epilogue), epilogue)
 
 
-def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, WeightedSum, Epilogue | None]:
+def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, Contraction, Epilogue | None]:
     """The workload with what follows in one block, its convolution, and that block if it can be computed with it.
 
     Raises:
@@ -303,7 +304,9 @@ def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, WeightedSum, Epilogue 
     found = find_convolution(module)
     if found is None:
         raise BuildError(_NONE)
-    follows = joined(module, found.name)
-    if follows is None or not follows[1].is_vectorised:
-        return module, found, None
-    return follows[0], find_convolution(follows[0]) or found, follows[1]
+    whole = joined(module)
+    return (
+        whole
+        if whole is not None and (whole.epilogue is None or whole.epilogue.is_vectorised)
+        else (module, found, None)
+    )

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loop_blocks import block_in_loops, whole
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.stages import Stages
-from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_of_data, looped_tile_of_results
 from kintune.compiler.programs.winograd_tiles import Geometry, Place, transformed_weight
 from kintune.compiler.space.packing import PACKS
@@ -44,7 +44,7 @@ class Blocking(NamedTuple):
     parts: int
 
 
-def make_blocks(convolution: WeightedSum, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+def make_blocks(convolution: Contraction, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
     """The statements that compute the convolution's result, or the epilogue of it.
 
     `parts` times `vectors` vectors must divide the filters.  The number of tiles of a block is a multiple of `rows`;
@@ -56,7 +56,7 @@ def make_blocks(convolution: WeightedSum, g: Geometry, blocking: Blocking, epilo
 class Blocks:
     """Writes the blocks; subclasses override what depends on the type of the products."""
 
-    def __init__(self, convolution: WeightedSum, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> None:
+    def __init__(self, convolution: Contraction, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> None:
         self.convolution, self.g, self.blocking, self.epilogue = convolution, g, blocking, epilogue
         self.filters = convolution.filters
         self.panel = blocking.vectors * g.lanes

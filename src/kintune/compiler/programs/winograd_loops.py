@@ -12,8 +12,8 @@ from typing import Any
 
 from tvm import tirx
 
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.programs.winograd_tiles import Axis, Geometry, Lines, Place, place_of_tile
 from kintune.compiler.programs.winograd_transforms import input_transform, output_transform
 
@@ -26,7 +26,7 @@ def half_of_tile(g: Geometry) -> Any:
 
 
 def looped_tile_of_data(
-    convolution: WeightedSum, g: Geometry, p: Any, first: Any, lanes: int, half: Any, target: Any, at: Place
+    convolution: Contraction, g: Geometry, p: Any, first: Any, lanes: int, half: Any, target: Any, at: Place
 ) -> Any:
     """B^T d B of the tile `p` and as many channels as lanes from the `first` on; `half` is a `half_of_tile`."""
     data, left = convolution.data, convolution.columns.before
@@ -51,7 +51,7 @@ def looped_tile_of_data(
 
 
 def looped_tile_of_results(
-    convolution: WeightedSum,
+    convolution: Contraction,
     g: Geometry,
     p: Any,
     first: Any,

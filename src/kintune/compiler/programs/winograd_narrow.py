@@ -12,6 +12,7 @@ from typing import Any
 from tvm import tirx
 
 from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel, odd_lines
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK, copying_text
 from kintune.compiler.kernels.instructions import LINE_BYTES
 from kintune.compiler.kernels.microkernel import text_of, together
@@ -21,7 +22,6 @@ from kintune.compiler.programs.loop_blocks import block_in_loops, whole
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.panel_form import DOT, Inner
 from kintune.compiler.programs.stages import Stages
-from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.programs.winograd_blocked import Blocking, Blocks, serial
 from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.space.packing import PACKS
@@ -32,7 +32,7 @@ _PAIR = 2
 _SIZE = 2  # bytes of a value
 
 
-def make_narrow_blocks(convolution: WeightedSum, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+def make_narrow_blocks(convolution: Contraction, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
     """As `winograd_blocked.make_blocks`, with products of bf16; a vector must have 16 lanes."""
     return _NarrowBlocks(convolution, g, blocking, epilogue).stages()
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.programs.indexing import buffer_of, index_of
-from kintune.compiler.programs.weighted_sum import WeightedSum
 from kintune.compiler.programs.winograd_transforms import KERNEL, WEIGHTS
 
 __all__ = [
@@ -66,7 +66,7 @@ class Geometry(NamedTuple):
         return buffer_of(name, shape, self.index_type)
 
 
-def transformed_weight(convolution: WeightedSum, g: Geometry, t: Any, c: Any, f: Any) -> Any:
+def transformed_weight(convolution: Contraction, g: Geometry, t: Any, c: Any, f: Any) -> Any:
     """Element `t` of G g G^T, as one expression: a block that is run when the network is built may not need another."""
     row, column = tirx.floordiv(t, g.at(g.side)), tirx.floormod(t, g.at(g.side))
     total: Any = None

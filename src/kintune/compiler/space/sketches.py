@@ -13,8 +13,7 @@ from tvm.s_tir import Schedule, ScheduleError
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.faults import left_out
-from kintune.compiler.programs.blockwise_workload import sums_blockwise
-from kintune.compiler.programs.byte_pattern import sums_bytes
+from kintune.compiler.kernels.contraction import narrow_sums
 from kintune.compiler.programs.program import Program, pattern_of, precision_of_program
 from kintune.compiler.programs.registry import applicable, name_of
 from kintune.compiler.space.generator import load_intrinsics, space_generator
@@ -67,7 +66,7 @@ def generate_sketches(
             else:
                 found.setdefault(sketch.digest, sketch)
     main = module["main"]
-    if not (found and (pattern_of(main) or sums_bytes(main) or sums_blockwise(main))):
+    if not (found and (pattern_of(main) or narrow_sums(main))):
         found.update(_by_rules(workload, module, target))
     return tuple(found.values())
 

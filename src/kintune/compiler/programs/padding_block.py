@@ -1,4 +1,4 @@
-"""Reading a block that copies a tensor with zeros around it."""
+"""Reading a block that copies a tensor with a border of one value around it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,30 @@ import tvm
 
 from kintune.compiler.programs.blocks import Nest, constant_shape, is_offset_of
 
-__all__ = ["ZeroPadding", "zero_padding"]
+__all__ = ["Padding", "padding_of"]
 
-_TYPE = "float32"
 _MOST = 1 << 40
 
 
-class ZeroPadding(NamedTuple):
-    """The buffer that a block copies, and how many zeros it puts before it along each axis."""
+class Padding(NamedTuple):
+    """The buffer that a block copies, and how many elements of `value` it puts before and after it along each axis.
+
+    The value is None where there are none.
+    """
 
     data: Any
     before: tuple[int, ...]
+    after: tuple[int, ...]
+    value: Any
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there is a border."""
+        return any(self.before) or any(self.after)
 
 
-def zero_padding(nest: Nest) -> ZeroPadding | None:
-    """What a block in fp32 copies with zeros around; None for any other block."""
+def padding_of(nest: Nest) -> Padding | None:
+    """What a block copies with a border around; None for any other block."""
     store = nest.block.body
     variables = [variable.var for variable in nest.block.iter_vars]
     same = len(store.indices) == len(variables) and all(
@@ -30,11 +39,11 @@ def zero_padding(nest: Nest) -> ZeroPadding | None:
     )
     if nest.block.init is not None or not same:
         return None
-    inside, load = _guarded(store.value)
+    inside, load, value = _guarded(store.value)
     if load is None:
         return None
     shape = constant_shape(load.source)
-    if shape is None or len(shape) != len(variables) or str(load.source.dtype) != _TYPE:
+    if shape is None or len(shape) != len(variables) or load.source.dtype != store.buffer.dtype:
         return None
     if constant_shape(store.buffer) != nest.extents:
         return None
@@ -42,23 +51,24 @@ def zero_padding(nest: Nest) -> ZeroPadding | None:
     starts = tuple(-offset for offset in offsets if offset is not None)
     if len(starts) != len(variables) or min(starts) < 0:
         return None
-    bounds = _bounds(inside, variables, nest.extents)
-    wanted = [(start, start + extent) for start, extent in zip(starts, shape, strict=True)]
-    return ZeroPadding(load.source, starts) if bounds == wanted else None
+    ends = tuple(start + extent for start, extent in zip(starts, shape, strict=True))
+    if _bounds(inside, variables, nest.extents) != list(zip(starts, ends, strict=True)):
+        return None
+    after = tuple(whole - end for whole, end in zip(nest.extents, ends, strict=True))
+    return Padding(load.source, starts, after, value)
 
 
-def _guarded(value: Any) -> tuple[list[Any], Any]:
-    """The conditions and the load of a value that is the load where they hold, else zero.
+def _guarded(value: Any) -> tuple[list[Any], Any, Any]:
+    """The conditions and the load of a value that is the load where they hold, and the other value elsewhere.
 
     There are no conditions for a plain load.  The load is None for any other value.
     """
     if isinstance(value, tvm.ir.TensorLoad):
-        return [], value
+        return [], value, None
     if not isinstance(value, tvm.ir.Call) or not str(getattr(value.op, "name", "")).endswith(".if_then_else"):
-        return [], None
+        return [], None, None
     inside, load, other = value.args
-    is_zero = isinstance(other, tvm.tirx.FloatImm) and float(other.value) == 0.0
-    return [inside], load if is_zero and isinstance(load, tvm.ir.TensorLoad) else None
+    return [inside], load if isinstance(load, tvm.ir.TensorLoad) else None, other
 
 
 def _bounds(conditions: list[Any], variables: list[Any], extents: tuple[int, ...]) -> list[tuple[int, int]] | None:
