@@ -78,7 +78,7 @@ PARTS: Mapping[str, Part] = {
     ),
     "readers": Part(
         tuple(f"src/kintune/compiler/{name}.py" for name in _READERS),
-        ("tests/compiler/programs/test_readers.py",),
+        ("tests/compiler/kernels/test_reading.py",),
     ),
 }
 """What is mutated, by name; `readers` are the files that read what a kernel computes."""

@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape
+from kintune.compiler.kernels.contraction import SUMS, Operator
 
 __all__ = ["GROUPED", "SplitGroups", "grouped_convolution"]
 
@@ -91,7 +92,9 @@ def grouped_convolution(
     def element(b: Any, y: Any, z: Any, g: Any, f: Any) -> Any:
         return te.sum(padded[b, y * down + i * tall, z * across + j * wide, g, c] * w[i, j, c, g, f], axis=[i, j, c])
 
-    return te.compute(list(map(_index, (n, high, long, groups, filters))), element, name=GROUPED)
+    known = Operator(True, (down, across), (tall, wide), (top, left, bottom, right), groups=groups)
+    shape = list(map(_index, (n, high, long, groups, filters)))
+    return te.compute(shape, element, name=GROUPED, attrs={SUMS: known.text})
 
 
 def _bordered(x: te.Tensor, widths: tuple[int, int, int, int]) -> te.Tensor:

@@ -18,6 +18,7 @@ from kintune.compiler.graph.absorb import AbsorbIntoConvolutions
 from kintune.compiler.graph.attention import FuseAttention
 from kintune.compiler.graph.averaging import AverageBeforeConvolving
 from kintune.compiler.graph.composing import ComposeLinearMaps
+from kintune.compiler.graph.described_sums import DescribeSums
 from kintune.compiler.graph.enlarging import ConvolveBeforeEnlarging
 from kintune.compiler.graph.fold import FoldTensors
 from kintune.compiler.graph.fusion_limits import LimitFusion
@@ -169,14 +170,16 @@ def _byte_passes() -> list[tvm.transform.Pass]:
 
 
 def _operator_passes(target: tvm.target.Target, conservative: bool) -> list[tvm.transform.Pass]:
+    optimises = capabilities(target).llvm_kernels and not conservative
     passes = [
+        *([DescribeSums()] if optimises else []),
         relax.transform.LegalizeOps(),
         relax.transform.AnnotateTIROpPattern(),
         ResizedInjective(),
         RepeatsBroadcast(),
         relax.transform.FoldConstant(),
     ]
-    return [*passes, LimitFusion()] if capabilities(target).llvm_kernels and not conservative else passes
+    return [*passes, LimitFusion()] if optimises else passes
 
 
 @mutator

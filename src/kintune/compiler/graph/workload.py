@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm.s_tir import Schedule
 
 from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES
-from kintune.compiler.kernels.contraction import OF_BYTES, narrow_sums
+from kintune.compiler.kernels.contraction import OF_BYTES, narrow_sums, undescribed
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.space.replay import weight_positions
 from kintune.compiler.space.sketches import is_schedulable
@@ -115,7 +115,8 @@ def describe(name: str, module: tvm.IRModule, occurrences: int = 1) -> Standalon
     flops = float(tvm.s_tir.analysis.estimate_tir_flops(module))
     blocks, pattern = _reductions(module), pattern_of(function)
     signature = tuple(re.sub(r"\d+$", "", part) for part in name.removeprefix("fused_").split("_"))
-    structure = tvm_ffi.structural_hash(module).to_bytes(8, "little", signed=False)
+    loops = tvm.IRModule({"main": undescribed(function)}, attrs=module.attrs)
+    structure = tvm_ffi.structural_hash(loops).to_bytes(8, "little", signed=False)
     return StandaloneWorkload(
         name=name,
         digest=digest_of(structure, repr(operands).encode(), repr(flops).encode()),

@@ -20,8 +20,21 @@ from kintune.compiler.programs.loops import replaced
 from kintune.models.blockwise import ANNOTATION
 
 __all__ = [
-    "BATCHED", "BYTE_SUMS", "DENSE", "DEPTHWISE", "GROUPED", "OF_BLOCKWISE", "OF_BYTES", "OF_FLOATS", "Contraction",
-    "Operator", "Reach", "described", "narrow_sums",
+    "BATCHED",
+    "BYTE_SUMS",
+    "DENSE",
+    "DEPTHWISE",
+    "GROUPED",
+    "OF_BLOCKWISE",
+    "OF_BYTES",
+    "OF_FLOATS",
+    "SUMS",
+    "Contraction",
+    "Operator",
+    "Reach",
+    "described",
+    "narrow_sums",
+    "undescribed",
 ]  # fmt: skip
 
 DENSE, DEPTHWISE, GROUPED, BATCHED = "dense", "depthwise", "grouped", "batched"
@@ -34,8 +47,8 @@ OF_FLOATS, OF_BYTES, OF_BLOCKWISE = "floats", "bytes", "blockwise"
 blockwise quantised weights.
 """
 
-BYTE_SUMS = "kintune.bytes"
-"""The annotation of the block that sums products of bytes."""
+SUMS, BYTE_SUMS = "kintune.sums", "kintune.bytes"
+"""The annotations of the block that sums products of floats, and of bytes."""
 
 _NARROW = {OF_BYTES: BYTE_SUMS, OF_BLOCKWISE: ANNOTATION}
 
@@ -46,7 +59,8 @@ class Operator(msgspec.Struct, frozen=True):
     A product has data [..., k] and weights [k, f] or, `batched`, [..., k, f] with the data's first axes.  A convolution
     has data [n, h, w, c] and weights [i, j, c, f]; it has `strides` and `dilations` by rows and columns, and `point`
     stands around the data: `pads` rows above, columns to the left, rows below and columns to the right.  A point of
-    None is read from a tensor of one element.
+    None is read from a tensor of one element.  With `groups`, data and weights have an axis of them before the last, or
+    each filter reads the channel of its number, by weights [i, j, 1, f].
     """
 
     convolves: bool = False
@@ -55,6 +69,7 @@ class Operator(msgspec.Struct, frozen=True):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     point: int | None = 0
     batched: bool = False
+    groups: int | msgspec.UnsetType = msgspec.UNSET  # left out of the text, which is part of a workload's identity
 
     @property
     def text(self) -> str:
@@ -64,8 +79,24 @@ class Operator(msgspec.Struct, frozen=True):
 
 def described(block: Any) -> Operator | None:
     """What the annotation of a block says; None where it has none."""
-    text = (block.annotations or {}).get(BYTE_SUMS)
+    annotations = block.annotations or {}
+    text = annotations.get(SUMS) or annotations.get(BYTE_SUMS)
     return None if text is None else msgspec.json.decode(str(text), type=Operator)
+
+
+def undescribed(function: Any) -> Any:
+    """The function without what lowering says of sums of floats: its identity is that of its loops."""
+
+    def plain(block: Any) -> Any:
+        kept = {name: value for name, value in (block.annotations or {}).items() if name != SUMS}
+        if len(kept) == len(block.annotations or {}):
+            return block
+        return tvm.s_tir.SBlock(
+            block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init, block.alloc_buffers,
+            block.match_buffers, kept,
+        )  # fmt: skip
+
+    return function.with_body(tvm_ffi.structural_map(function.body, [(tvm.s_tir.SBlock, plain)]))
 
 
 def narrow_sums(function: Any) -> frozenset[str]:

@@ -232,12 +232,8 @@ def _read(function: Any, nests: list[Nest], at: int, operands: _Operands) -> Con
     access = _access(nest, operands, padding) if operator is None else _known(nest, operands, padding, operator)
     if access is None:
         return None
-    channel = access.variables[2]
-    single = [
-        v
-        for v in nest.variables(reducing=True)
-        if _extent(nest, v) == 1 and (channel is None or not v.same_as(channel))
-    ]
+    others = [v for v in nest.variables(reducing=True) if not _is_one_of(v, access.variables[2:3])]
+    zero = {v: tvm.tirx.const(0, str(v.ty.dtype)) for v in others if _extent(nest, v) == 1}
     weights, scales, zeros = (*operands.sources, None, None)[:3]
     return Contraction(
         nests=tuple(nests),
@@ -251,7 +247,7 @@ def _read(function: Any, nests: list[Nest], at: int, operands: _Operands) -> Con
         images=access.images,
         rows=access.rows,
         columns=access.columns,
-        weight_at=replaced(operands.weight, {v: tvm.tirx.const(0, str(v.ty.dtype)) for v in single}),
+        weight_at=replaced(operands.weight, zero),
         variables=access.variables,
         border=padding.value,
         blockwise=operands.blockwise,
@@ -269,8 +265,10 @@ def _padding(function: Any, nests: list[Nest], at: int, operands: _Operands, wri
     if len(writers) != 1 or [i for i, nest in enumerate(nests) if loads_in(nest.block.body, data)] != [at]:
         return None
     found = padding_of(nests[writers[0]])
-    if found is None or _position(function, found.data) == -1 or not found.is_any:
-        return found and found._replace(value=None)
+    if found is None or _position(function, found.data) == -1:
+        return None
+    if not found.is_any:
+        return found._replace(value=None)
     if operands.types == OF_BYTES and isinstance(found.value, tvm.ir.TensorLoad):
         around = found.value.source
         return found._replace(value=around[0]) if constant_shape(around) == (1,) else None
@@ -312,7 +310,7 @@ def _access(nest: Nest, operands: _Operands, padding: Padding) -> _Access | None
         if not _reads_all(nest, operands, [*reduced, *own, filters]):
             return None
     rest = channel, filters, group
-    places = [variable for variable in reduced if channel is None or not variable.same_as(channel)]
+    places = [variable for variable in reduced if not _is_one_of(variable, [channel])]
     rows = _matrix(nest, operands.data, kept[:-1], places) if kind in (DENSE, BATCHED) and not padding.is_any else None
     if rows is not None:
         return _Access(kind, 1, Reach(), rows, (None, None, *rest))
@@ -324,21 +322,26 @@ def _access(nest: Nest, operands: _Operands, padding: Padding) -> _Access | None
 
 def _known(nest: Nest, operands: _Operands, padding: Padding, operator: Operator) -> _Access:
     """What the loops read of which lowering knows the operator."""
-    indices, channel, filters = operands.places, operands.data.indices[-1], nest.variables(reducing=False)[-1]
+    indices, kept = operands.places, nest.variables(reducing=False)
     size, results = (constant_shape(each) or () for each in (padding.data, nest.block.body.buffer))
     kernel = tuple(map(int, operands.sources[0].shape))[:2] if operator.convolves else (1, 1)
-    if kernel == (1, 1) and not padding.is_any and size[:-1] == results[:-1]:
+    kind = BATCHED if operator.batched else DENSE
+    if operator.groups:
+        kind = GROUPED if len(indices) > _IMAGE + 1 else DEPTHWISE
+    rest = None if kind == DEPTHWISE else operands.data.indices[-1], kept[-1], kept[-2] if kind == GROUPED else None
+    if not operator.groups and kernel == (1, 1) and not padding.is_any and size[:-1] == results[:-1]:
         number = math.prod(size[:-1])
-        kind = BATCHED if operator.batched else DENSE
-        return _Access(kind, 1, Reach(), Reach(number, number), (None, None, channel, filters, None))
+        return _Access(kind, 1, Reach(), Reach(number, number), (None, None, *rest))
     rows, columns = (
         Reach(
-            *(size[axis + 1], results[axis + 1], kernel[axis], operator.strides[axis]),
-            *(operator.dilations[axis] if kernel[axis] > 1 else 1, *operator.pads[axis::2]),
+            size[axis + 1],
+            *(results[axis + 1], kernel[axis], operator.strides[axis]),
+            operator.dilations[axis] if kernel[axis] > 1 else 1,
+            *(padding.before[axis + 1], padding.after[axis + 1]),
         )
         for axis in (0, 1)
     )
-    return _Access(DENSE, size[0], rows, columns, (*indices[:2], channel, filters, None))
+    return _Access(kind, size[0], rows, columns, (*indices[:2], *rest))
 
 
 def _reads_all(nest: Nest, operands: _Operands, variables: Sequence[Any]) -> bool:
@@ -455,7 +458,7 @@ def _extent(nest: Nest, variable: Any) -> int:
 
 
 def _is_one_of(found: Any, variables: Sequence[Any]) -> bool:
-    return any(variable.same_as(found) for variable in variables)
+    return any(variable is not None and variable.same_as(found) for variable in variables)
 
 
 def _all_same(found: Any, wanted: Sequence[Any]) -> bool:

@@ -442,8 +442,10 @@ def bytes_of(
     if convolves:
         border = around[0] if point is None else tvm.tirx.const(point, "uint8")
 
+        inside = topi.bitwise_not(data) if defect == "computed borders" else data
+
         def with_border(n: Any, h: Any, w: Any, c: Any) -> Any:
-            return tvm.tirx.if_then_else(tvm.tirx.all(h >= 1, w < 5), data[n, h - 1, w, c], border)
+            return tvm.tirx.if_then_else(tvm.tirx.all(h >= 1, w < 5), inside[n, h - 1, w, c], border)
 
         name = "pad_temp" if defect != "borders of another name" else "other"
         read = te.compute((2, 5, 7, depth), with_border, name=name)
@@ -475,13 +477,14 @@ def bytes_of(
 @pytest.mark.parametrize("after", ["", "scale"])
 @pytest.mark.parametrize("point", [0, 7, None])
 @pytest.mark.parametrize("convolves", [False, True])
-def test_bytes_are_what_their_reading_says(convolves: bool, point: int | None, after: str) -> None:
+@pytest.mark.parametrize("note", ["", "no annotation", "borders of another name"])
+def test_bytes_are_what_their_reading_says(note: str, convolves: bool, point: int | None, after: str) -> None:
 
     from kintune.compiler.kernels.contraction import OF_BYTES
     from kintune.compiler.kernels.microkernel import Segments
     from kintune.compiler.kernels.reading import joined, require
 
-    module = bytes_of(convolves=convolves, point=point, after=after)
+    module = bytes_of(convolves=convolves, point=point, after=after, defect=note)
     found = joined(module, OF_BYTES)
     assert found is not None
     changed, product, epilogue = found
@@ -501,7 +504,7 @@ def test_bytes_are_what_their_reading_says(convolves: bool, point: int | None, a
         assert (product.segment, product.segments) == (24, Segments(2, far=56))
         assert product.steps == 2 * 3 * 8 // 4
         assert [str(each.name) for each in product.brought] == ["data", *(["around"] if point is None else [])]
-        assert point is None or int(product.border) == point
+        assert str(product.border) == ("around[0]" if point is None else f"T.uint8({point})")
     else:
         assert (product.taps, product.extents, product.positions, product.image) == ((1, 1), (6,), 6, (1, 6, 1))
         assert (product.steps, product.brought) == (2, [product.data])
@@ -511,14 +514,14 @@ def test_bytes_are_what_their_reading_says(convolves: bool, point: int | None, a
 
 @pytest.mark.parametrize(
     "defect",
-    ["int64", "unsigned weights", "no annotation", "weights read twice", "two sums", "borders of another name"],
+    ["int64", "unsigned weights", "weights read twice", "two sums", "computed borders"],
 )
 def test_bytes_that_are_read_otherwise_are_not_claimed(defect: str) -> None:
     from kintune.compiler.kernels.contraction import OF_BYTES
     from kintune.compiler.kernels.reading import find, joined, require
     from kintune.errors import BuildError
 
-    module = bytes_of(defect=defect, convolves=defect.startswith("borders"))
+    module = bytes_of(defect=defect, convolves=defect.endswith("borders"))
     assert find(module, OF_BYTES) is None or defect == "two sums"
     assert joined(module, OF_BYTES) is None
     with pytest.raises(BuildError, match="no products of bytes"):
@@ -605,3 +608,98 @@ def test_blockwise_products_that_are_made_otherwise_are_not_claimed(defect: str)
     module = blockwise_of(defect=defect)
     assert bool(narrow_sums(module["main"])) == (defect != "no annotation")
     assert joined(module, OF_BLOCKWISE) is None
+
+
+def noted(module: Any, notes: dict[str, str]) -> Any:
+    """The workload whose one sum has these annotations, and no others."""
+    import tvm
+    import tvm_ffi
+
+    def change(block: Any) -> Any:
+        if block.init is None:
+            return block
+        return tvm.s_tir.SBlock(
+            block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init, block.alloc_buffers,
+            block.match_buffers, notes,
+        )  # fmt: skip
+
+    function = module["main"]
+    return tvm.IRModule(
+        {"main": function.with_body(tvm_ffi.structural_map(function.body, [(tvm.s_tir.SBlock, change)]))}
+    )
+
+
+def note_of(found: Any) -> dict[str, str]:
+    """What lowering would write for this sum."""
+    from kintune.compiler.kernels.contraction import (
+        BATCHED,
+        BYTE_SUMS,
+        DEPTHWISE,
+        GROUPED,
+        OF_BLOCKWISE,
+        OF_BYTES,
+        SUMS,
+        Operator,
+    )  # fmt: skip
+    from kintune.models.blockwise import ANNOTATION
+
+    if found.types == OF_BLOCKWISE:
+        return {ANNOTATION: found.blockwise.text}
+    rows, columns = found.rows, found.columns
+    groups = {DEPTHWISE: found.filters, GROUPED: found.groups}.get(found.kind)
+    operator = Operator(
+        found.kind != BATCHED and len(found.weights.shape) > 2,
+        (rows.stride, columns.stride),
+        (rows.dilation, columns.dilation),
+        (rows.before, columns.before, rows.after, columns.after),
+        batched=found.kind == BATCHED,
+        **({"groups": groups} if groups else {}),
+    )
+    return {BYTE_SUMS if found.types == OF_BYTES else SUMS: operator.text}
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Compare two readings of one module."""
+    import tvm
+    import tvm_ffi
+
+    names = ("replaced", "kind", "types", "parameters", "images", "rows", "columns", "blockwise", "channels", "name")
+    assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
+    for name in ("data", "weights", "result", "scales", "zeros"):
+        first, second = getattr(one, name), getattr(other, name)
+        assert (first is None and second is None) or first.same_as(second), name
+    places = [tvm.tirx.Var(name, one.index_type) for name in ("i", "j", "c", "f", "g")]
+    assert tvm_ffi.structural_equal(one.weight(*places), other.weight(*places))
+    assert tvm_ffi.structural_equal(one.border, other.border)
+
+
+def test_what_lowering_says_of_each_layer_is_what_its_loops_say() -> None:
+    from benchmarks.layers import read
+    from kintune.compiler.kernels.contraction import (
+        BATCHED,
+        DENSE,
+        DEPTHWISE,
+        GROUPED,
+        OF_BLOCKWISE,
+        OF_BYTES,
+        OF_FLOATS,
+    )
+    from kintune.compiler.kernels.reading import find
+    from kintune.compiler.space.replay import load_workload
+
+    seen = set()
+    for layer in read().values():
+        module = load_workload(layer.module)
+        for types in (OF_FLOATS, OF_BYTES, OF_BLOCKWISE):
+            kinds = (DENSE, DEPTHWISE, GROUPED, BATCHED)
+            as_it_is, by_loops = find(module, types, kinds), find(noted(module, {}), types, kinds)
+            assert (as_it_is is None) == (by_loops is None), layer.title
+            if as_it_is is None or by_loops is None:
+                continue
+            assert_same(as_it_is, by_loops)
+            told = find(noted(module, note_of(by_loops)), types, kinds)
+            assert told is not None
+            assert_same(told, by_loops)
+            seen.add((types, by_loops.kind))
+    print(seen)
+    assert len(seen) >= 4
