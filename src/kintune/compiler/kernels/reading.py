@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import tvm
 import tvm_ffi
-from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir import SBlock, Schedule, ScheduleError
 
 from kintune.compiler.kernels.contraction import (
     BATCHED,
@@ -87,14 +87,18 @@ def joined(module: tvm.IRModule, types: str = OF_FLOATS, kinds: Sequence[str] = 
     follows.
     """
     found = find(module, types, kinds)
-    if found is None:
-        return None
-    if len(found.nests) == len(found.replaced):
+    if found is not None and len(found.nests) == len(found.replaced):
         return Joined(module, found, None)
-    kept = {str(found.nests[at].block.name_hint) for at in found.replaced}
+    sums: list[Any] = []
+    tvm_ffi.structural_walk(module["main"].body, [(SBlock, lambda each: sums.extend([each][each.init is None :]))])
+    if len(sums) != 1 or types not in {operands.types for operands in _operands(Nest(None, sums[0]))}:
+        return None
     schedule = Schedule(module, debug_mask=0, error_render_level="none")
     try:
-        for block in schedule.get_child_blocks(schedule.get_sblock("root", func_name="main")):
+        blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
+        core = schedule.get_sblock(str(sums[0].name_hint), func_name="main")
+        kept = {schedule.get(block).name_hint for block in (core, *schedule.get_producers(core))}
+        for block in blocks:
             if schedule.get(block).name_hint not in kept and schedule.get_consumers(block):
                 schedule.compute_inline(block)
     except ScheduleError:
@@ -207,11 +211,12 @@ def _quantisation(nest: Nest, k: Any, weight: Any, sources: Sequence[Any]) -> Bl
     """The quantisation with which lowering would write this weight of input k; None where there is none."""
     integers, scales, *zeros = sources
     rows, blocks = int(integers.shape[0]), int(scales.shape[0])
-    column, inputs = nest.variables(reducing=False)[-1], _extent(nest, k)
+    column, inputs, simplify = nest.variables(reducing=False)[-1], _extent(nest, k), tvm.sym.Analyzer().simplify
     kind = "" if not zeros else PACKED if str(zeros[0].dtype) == "uint8" else REAL
     for bits in BITS:
         found = Blockwise(bits, max(1, rows * 8 // (bits * blocks)), inputs, kind)
-        if tvm_ffi.structural_equal(weight_of(found, integers, scales, zeros, k, column), weight):
+        written = simplify(weight_of(found, integers, scales, zeros, k, column))
+        if tvm_ffi.structural_equal(written, simplify(weight)):
             return found
     return None
 
