@@ -16,11 +16,10 @@ from typing import NamedTuple, TypeAlias
 
 import tvm
 
+from kintune.compiler.kernels.contraction import DENSE, DEPTHWISE, GROUPED, OF_BLOCKWISE, Contraction
+from kintune.compiler.kernels.reading import joined, require
 from kintune.compiler.programs.attention_pattern import attention_of
-from kintune.compiler.programs.blockwise_workload import joined_blockwise
 from kintune.compiler.programs.image_tiles import edges, even_widths, has_written_edges, tiles_of
-from kintune.compiler.programs.matched_sum import match_sum
-from kintune.compiler.programs.weighted_sum import DENSE, DEPTHWISE, GROUPED, WeightedSum
 from kintune.core.candidate import Axis, Choice, Decision, NamedChoice
 from kintune.errors import BuildError
 
@@ -82,11 +81,11 @@ def _registers(variant: str) -> tuple[int, int]:
     return int(lanes), int(registers)
 
 
-def _sum(module: tvm.IRModule, *kinds: str) -> WeightedSum:
-    for kind in kinds:
-        if (matched := match_sum(module, kind)) is not None:
-            return matched.found
-    raise BuildError("the workload is no sum of products with constant weights")
+def _sum(module: tvm.IRModule, *kinds: str) -> Contraction:
+    matched = joined(module, kinds=kinds)
+    if matched is None:
+        raise BuildError("the workload is no sum of products with constant weights")
+    return matched.found
 
 
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -164,15 +163,13 @@ _BLOCKWISE = {
 
 def _blockwise(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
     way = variant.rstrip("0123456789")
-    joined = joined_blockwise(module)
-    if joined is None:
-        raise BuildError("the workload is no product with blockwise quantised weights")
+    product = require(module, OF_BLOCKWISE).found
     found: list[Decision] = []
     for rows, vectors, unpacks in _BLOCKWISE[way]:
-        if rows <= joined[1].rows:
-            panels = -(-joined[1].columns // (vectors * int(variant.removeprefix(way))))
+        if rows <= product.positions:
+            panels = -(-product.filters // (vectors * int(variant.removeprefix(way))))
             parts = {-(-panels // -(-panels // each)) for each in (*_BLOCKS, 96, 128) if each <= panels}
-            blocks = [each for each in _BLOCKS if each <= -(-joined[1].rows // rows)]
+            blocks = [each for each in _BLOCKS if each <= -(-product.positions // rows)]
             tasks = itertools.product(blocks, sorted(parts))
             found += [(rows, vectors, unpacks, *each) for each in tasks if each[0] * each[1] <= 192]
     return {"rows vectors unpacks blocks parts": found}
