@@ -47,7 +47,8 @@ def test_every_program_is_among_them() -> None:
 
     with Store.open(":memory:") as store:
         import_records(store, FILE)
-        assert {name.partition(":")[0] for _, name in measured(store)} >= {key.partition(":")[0] for key in EARLIER}
+        had_places = {key.partition(":")[0] for key, earlier in EARLIER.items() if earlier.names}
+        assert {name.partition(":")[0] for _, name in measured(store)} >= had_places
 
 
 def test_records_are_upgraded_to_what_they_picked(store: Store) -> None:
