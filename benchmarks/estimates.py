@@ -46,7 +46,9 @@ _FIRST = "_FIRST"
 
 
 class Group(NamedTuple):
-    """A program, the CPU, and pairs of (place in the order of estimates, time in us) of its measured candidates."""
+    """The program that was measured, as it was called then, and the CPU; of each of its candidates (place in the order
+    of today's estimates, time in us).
+    """
 
     program: str
     cpu: str
@@ -94,6 +96,7 @@ def _group(
 
     module, target = load_workload(saved), json.loads(device.target)
     decided: Sequence[tuple[Decision, ...] | None] = list(found)
+    recorded = program_of(sketch).partition(".")[0]
     try:
         if not is_of_today(program_of(sketch)):
             sketch, decided = converted(sketch, list(found), module)
@@ -106,7 +109,7 @@ def _group(
     pairs = zip(decided, found.values(), strict=True)
     known = [(ranked[decisions], time) for decisions, time in pairs if decisions is not None and decisions in ranked]
     if len(known) >= LEAST:
-        yield Group(program.name, cpu, known)
+        yield Group(recorded, cpu, known)
 
 
 def _all(program: Any, module: Any, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
