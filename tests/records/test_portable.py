@@ -157,6 +157,18 @@ def test_files_of_the_format_before_are_read(store: Store, other: Store, tmp_pat
     assert import_records(other, path) == ImportSummary(added=3, known=0)
 
 
+def test_measurements_of_earlier_programs_are_counted(store: Store, other: Store, tmp_path: Path) -> None:
+    path, workload = tmp_path / "records.jsonl.gz", store.workloads.list()[0].digest
+    trace = b'{"insts":[],"sampled":[],"program":"tiled.1:8x16"}'
+    sketch = Sketch(workload, digest_of(trace), trace, (Choice((0, 1), (0.5, 0.5)),))
+    store.workloads.add_sketch(sketch)
+    candidate = Candidate(workload, sketch.digest, ((1,),))
+    store.measurements.add(msgspec.structs.replace(measurement(workload, 1, 3.0), candidate=candidate))
+    export_records(store, path)
+    assert import_records(other, path) == ImportSummary(added=4, known=0, earlier=1)
+    assert import_records(other, path) == ImportSummary(added=0, known=4, earlier=1)
+
+
 def test_a_run_that_a_file_names_is_not_one_of_these_records(store: Store, other: Store, tmp_path: Path) -> None:
     contents = [
         portable._Measurement(msgspec.structs.replace(each.measurement, run_id="run", id=7))

@@ -100,7 +100,8 @@ def _export(store: Store, place: ExchangePlace, run_id: str | None) -> Exported:
 class ImportDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `kintune records import --json`.
 
-    `added` measurements were new, `known` ones were not; `skipped` counts what cannot be used, by reason.
+    `added` measurements were new, `known` ones were not; `skipped` counts what cannot be used, by reason.  Of `earlier`
+    ones no program is built until 'kintune records upgrade' has converted them.
     """
 
     schema_version: int = 1
@@ -109,6 +110,7 @@ class ImportDocument(msgspec.Struct, frozen=True, kw_only=True):
     added: int
     known: int
     skipped: dict[str, int]
+    earlier: int = 0
 
 
 @click.command("import", short_help="Add the measurements in a file.")
@@ -133,9 +135,16 @@ def import_(file: str | None, metaschedule: str | None, records: str | None, jso
         imported: ImportSummary = import_records(store, place.path) if database is None else absorb(store, database)
     skipped = {} if database is None else database.skipped
     document = ImportDocument(
-        records=where, place=place.path, added=imported.added, known=imported.known, skipped=skipped
+        records=where,
+        place=place.path,
+        added=imported.added,
+        known=imported.known,
+        skipped=skipped,
+        earlier=imported.earlier,
     )
     write_document(json_target, document)
     echo(f"{where}: {counted(imported.added, 'measurement')} added, {imported.known} known already", json_target)
+    if imported.earlier:
+        echo(f"  {imported.earlier} of earlier programs: 'kintune records upgrade' converts them", json_target)
     for reason, count in sorted(skipped.items()):
         echo(f"  left out {count}: {reason}", json_target)

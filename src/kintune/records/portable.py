@@ -29,6 +29,7 @@ from kintune.files import followed, move_into_place
 from kintune.records.measurements import Measurement
 from kintune.records.runs import RunState
 from kintune.records.store import Store
+from kintune.search.sketch_program import has_places
 from kintune.wire.channel import UNREADABLE
 
 __all__ = ["PORTABLE_FORMAT", "ImportChecks", "ImportSummary", "export_records", "import_records"]
@@ -86,10 +87,15 @@ _record: msgspec.json.Decoder[_Header | _Content | _End] = msgspec.json.Decoder(
 
 
 class ImportSummary(msgspec.Struct, frozen=True):
-    """The result of an import: how many measurements are new, and how many were in the records already."""
+    """The result of an import: how many measurements are new, and how many were in the records already.
+
+    `earlier` of all of them are of earlier programs, whose decisions were places in lists: no program is built from
+    these until they are upgraded (`kintune.transfer.upgrade`).
+    """
 
     added: int
     known: int
+    earlier: int = 0
 
 
 def export_records(
@@ -155,7 +161,8 @@ def import_records(store: Store, path: str | Path) -> ImportSummary:
         RecordsError: a record is damaged, missing or invalid; the message names it, and nothing of the file is kept.
     """
     source = Path(path)
-    read = 0
+    read = earlier = 0
+    with_places: set[str] = set()
     try:
         with gzip.open(source, "rb") as file, store.transaction():
             before = store.counts().measurements
@@ -163,9 +170,12 @@ def import_records(store: Store, path: str | Path) -> ImportSummary:
             for content in _read(source, file, ImportChecks(store.measurements.width)):
                 if isinstance(content, _Measurement):
                     read += 1
+                    earlier += content.measurement.candidate.sketch in with_places
                     measured.append(msgspec.structs.replace(content.measurement, id=0, run_id=None))
                 else:
                     _add(store, content)
+                    if isinstance(content, _Sketch) and has_places(content.sketch):
+                        with_places.add(content.sketch.digest)
                 if len(measured) == _AT_ONCE:
                     store.measurements.add_all(measured)
                     measured.clear()
@@ -177,7 +187,7 @@ def import_records(store: Store, path: str | Path) -> ImportSummary:
         raise RecordsError(f"{source}: cannot be read ({error.strerror or error})") from error
     except OverflowError as error:  # while a record is stored
         raise RecordsError(f"{source}: a record has a number of more than 64 bits; nothing was imported") from error
-    return ImportSummary(added, read - added)
+    return ImportSummary(added, read - added, earlier)
 
 
 def _read(source: Path, file: gzip.GzipFile, checks: ImportChecks) -> Iterator[_Content]:
