@@ -47,7 +47,7 @@ EXPLAINED = ROOT / "tests" / "mutants.toml"
 PROFILE = "mutants"
 """The profile of property tests: the same examples in each run, and none made smaller."""
 
-_MOST_S = 60.0  # of a processor, for the tests that a mutant is tried by
+_MOST_S = 60.0  # of a processor, for the tests that a mutant is tried by; another limit by `--seconds`
 _LINE_S, _SAVE_S = 60.0, 5.0  # between two lines of progress, and between two times that results are written
 _FUTURE = "from __future__ import annotations\n"
 
@@ -251,8 +251,8 @@ class Row(NamedTuple):
 class Run:
     """The trials of one part."""
 
-    def __init__(self, name: str, count: int, seed: int, processes: int) -> None:
-        self._name, self._part, self._processes = name, PARTS[name], processes
+    def __init__(self, name: str, count: int, seed: int, processes: int, seconds: float = _MOST_S) -> None:
+        self._name, self._part, self._processes, self._most_s = name, PARTS[name], processes, seconds
         sources = [Source(path) for path in files_of(self._part)]
         self._sources = sources
         self._mutants = dict(mutant for source in sources for mutant in source.mutants())
@@ -350,7 +350,7 @@ class Run:
         tests: list[str] = []
         seconds = 0.0
         for test in sorted(found, key=cost):
-            if not tests or seconds + reach[test].seconds <= _MOST_S:
+            if not tests or seconds + reach[test].seconds <= self._most_s:
                 tests.append(test)
                 seconds += reach[test].seconds
         return tests
@@ -394,11 +394,11 @@ def _say(line: str) -> None:
     print(line, file=sys.__stdout__, flush=True)
 
 
-def _run(name: str, count: int, seed: int, processes: int) -> tuple[Row, list[Change]]:
+def _run(name: str, count: int, seed: int, processes: int, seconds: float) -> tuple[Row, list[Change]]:
     os.chdir(ROOT)
     os.environ |= {"HYPOTHESIS_PROFILE": PROFILE, "KINTUNE_FORBID_SKIPS": "", "OPENBLAS_NUM_THREADS": "1"}
     _choose_operators()
-    return Run(name, count, seed, processes).go()
+    return Run(name, count, seed, processes, seconds).go()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -408,6 +408,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=500, help="mutants to draw from each part")
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="that run tests at a time")
+    parser.add_argument("--seconds", type=float, default=_MOST_S, help="of a processor, for the tests of a mutant")
     chosen = parser.parse_args(arguments)
     if unknown := set(chosen.parts) - PARTS.keys():
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
@@ -415,7 +416,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     left: list[Change] = []
     for name in chosen.parts or PARTS:
         with ProcessPoolExecutor(1, get_context("fork")) as fresh:  # each part imports its own tests
-            row, found = fresh.submit(_run, name, chosen.count, chosen.seed, chosen.processes).result()
+            row, found = fresh.submit(_run, name, chosen.count, chosen.seed, chosen.processes, chosen.seconds).result()
         rows.append(row)
         left += found
     for row in (tuple(field.replace("_", " ") for field in Row._fields), *rows):

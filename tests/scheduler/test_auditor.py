@@ -118,6 +118,14 @@ BREAKS: dict[str, tuple[list[Step], str]] = {
         "started on h, and its process lives on o",
     ),
     "cores twice": ([(ready("a", CORES), [start(cores=4, memory_mb=90)]), (ready("b"), [start("b")])], "5 of 4 cores"),
+    "cores twice, behind what waits": (
+        [
+            (ready("w"), []),
+            (ready("a", CORES), [start(cores=4, memory_mb=90)]),
+            (ready("b"), [start("b")]),
+        ],
+        "5 of 4 cores",
+    ),
     "memory twice": (
         [(ready("a", MEMORY), [start(cores=1, memory_mb=100)]), (ready("b"), [start("b")])],
         "110 of 100 MB",

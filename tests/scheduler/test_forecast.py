@@ -152,3 +152,21 @@ def test_a_stage_takes_its_cores_and_one_at_least(forecast: Forecast, demand: De
     forecast.done(stage("b", "own", demand), 10.0)
     forecast.expect("a", {"own": 10}, {})
     assert forecast.busiest_s() == pytest.approx(busiest_s)
+
+
+def test_a_kind_counts_only_what_is_expected_of_it() -> None:
+    """Stages of known and of unknown duration are added up apart; either may be missing."""
+    forecast = Forecast()
+    assert forecast.busiest_s() == 0.0
+    forecast.count(Host("h", 4, 0), 1)
+    for name in ("t0", "t1"):
+        forecast.count(Device(name, "tpu"), 1)
+    forecast.add("a")
+    forecast.ask(stage("a", "seen", Demand(device="gpu")))
+    forecast.done(stage("a", "seen", Demand(device="gpu")), 30.0)
+    forecast.expect("a", {"known": 4}, {"known": 5.0})
+    forecast.ask(stage("a", "known"))
+    assert forecast.busiest_s() == 5.0
+    forecast.expect("a", {"new": 4}, {})
+    forecast.ask(stage("a", "new", Demand(device="tpu")))
+    assert forecast.busiest_s() == 60.0  # four times the mean, on two devices

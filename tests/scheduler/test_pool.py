@@ -277,3 +277,14 @@ def test_a_place_is_found_where_there_is_one(
         of_host = ("any host",) if home is None else (f"host {home}",)
         needs_host = demand.device is None or demand.cores or demand.memory_mb
         assert waits == (*((f"type {demand.device}",) if demand.device else ()), *(of_host if needs_host else ()))
+
+
+def test_what_is_booked_stays_booked_on_a_host_that_is_back_with_other_memory() -> None:
+    pool = ResourcePool()
+    pool.join(Host("h", 4, 100))
+    pool.book(("j", "a"), Placement("h", 1, 30))
+    pool.lose("h")
+    pool.join(Host("h", 6, 80))
+    assert pool.place(Demand(5, 50)) == Placement("h", 5, 50)
+    assert pool.place(Demand(6, 50)) is None
+    assert pool.place(Demand(1, 51)) is None

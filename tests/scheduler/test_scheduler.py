@@ -1,7 +1,10 @@
+import contextlib
+
 import pytest
 
 from kintune.core.stage import Demand, Stage
 from kintune.errors import SchedulerError
+from kintune.scheduler import job_table
 from kintune.scheduler.events import (
     RECORDING_VERSION,
     Cancel,
@@ -30,8 +33,10 @@ from kintune.scheduler.events import (
     encode_line,
 )
 from kintune.scheduler.invariants import Auditor
-from kintune.scheduler.policies import Sequential
+from kintune.scheduler.job_state import StageState
+from kintune.scheduler.policies import Fair, Sequential
 from kintune.scheduler.policy import JobFacts, Policy, PolicyView, RankedPolicy, Suggestion
+from kintune.scheduler.ready_stages import ReadyQueue, ReadyQueues
 from kintune.scheduler.resources import Device, Host, Placement
 from kintune.scheduler.scheduler import RetryLimits, Scheduler
 
@@ -269,6 +274,41 @@ def test_stages_of_a_process_stay_on_its_host() -> None:
     assert start.placement.host == home
 
 
+def test_a_process_on_a_lost_host_begins_anew_on_another() -> None:
+    audited = Audited(Eager())
+    for event in (ResourceJoined(0, HOST), ResourceJoined(0, Host("there", 4, 1000)), JobAdded(0, "j")):
+        audited(event)
+    mine = [Stage(id, "j", "select", Demand(cores=3), affinity="j") for id in ("a", "b")]
+    (start,) = audited(StageReady(0, mine[0]))
+    assert isinstance(start, Start)
+    audited(StageDone(1, "j", "a", 0))
+    audited(ResourceLost(2, start.placement.host or "", "cut off"))
+    (again,) = audited(StageReady(3, mine[1]))
+    assert isinstance(again, Start)
+    assert {start.placement.host, again.placement.host} == {"here", "there"}
+
+
+@pytest.mark.parametrize("priorities", [(1.0, 1.0), (3.0, 1.0), (0.5, 2.0)])
+def test_a_job_of_a_larger_share_waits_for_fewer_others(
+    priorities: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[str, int] = {}
+
+    def put(_: object, state: StageState, queue: object, rank: object, patience: int) -> None:
+        found[state.stage.job] = patience - job_table._PATIENCE
+
+    monkeypatch.setattr(ReadyQueues, "put", put)
+    for job in "jk":
+        scheduler = Scheduler(Fair())
+        for other, priority in zip("jk", priorities, strict=True):
+            scheduler.handle(JobAdded(0, other, priority))
+        with contextlib.suppress(Exception):  # nothing is in a queue
+            scheduler.handle(StageReady(0, stage("a", job=job)))
+    assert found == {
+        job: int(job_table._TURNS * sum(priorities) / own) for job, own in zip("jk", priorities, strict=True)
+    }
+
+
 def test_a_process_runs_one_stage_at_a_time_of_whatever_kind(eager: Audited) -> None:
     one, other, third = (
         Stage(id, "j", kind, Demand(cores=1), affinity="p") for id, kind in (("a", "x"), ("b", "y"), ("c", "y"))
@@ -397,9 +437,24 @@ def test_a_policy_that_chooses_what_cannot_start_is_found_out() -> None:
         def choose(self, view: PolicyView) -> Suggestion | None:
             return Suggestion(stage("a"), Placement("here", 99, 0))
 
-    scheduler = Scheduler(Careless())
-    with pytest.raises(SchedulerError, match="'careless' chose what cannot start"):
-        scheduler.handle(JobAdded(0, "j"))
+    for job in ("j", "another"):
+        with pytest.raises(SchedulerError, match="'careless' chose what cannot start"):
+            Scheduler(Careless()).handle(JobAdded(0, job))
+
+
+def test_a_queue_that_is_empty_by_now_fits_nowhere() -> None:
+    class Curious(Eager):
+        def choose(self, view: PolicyView) -> Suggestion | None:
+            seen.extend((view, queue) for queue in view.queues())
+            return super().choose(view)
+
+    seen: list[tuple[PolicyView, ReadyQueue]] = []
+    scheduler = Scheduler(Curious())
+    for event in (ResourceJoined(0, HOST), JobAdded(0, "j"), StageReady(0, stage("a", demand=Demand(cores=1)))):
+        scheduler.handle(event)
+    ((view, queue),) = seen
+    assert view.rank(queue) is None
+    assert view.fit(queue) is None
 
 
 def test_a_story_is_bounded() -> None:

@@ -1,7 +1,7 @@
 """Runs a plan in Python, and chosen kernels of it between pages that nobody may touch: who does ends a child process.
 
 `python -m kintune.runtime.guarded_process FILE` runs what the JSON on its standard input (a `_Request`) asks for, and
-prints each guarded call before it is made.  `try_kernels` starts such children.
+prints the side and the kernel of each guarded call before it is made.  `try_kernels` starts such children.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ _SECONDS = 300.0  # that a child may take
 _CHILD = "kintune.runtime.guarded_process"
 _TORN = 3  # exit status of a child that has found a `TornError`
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS)
+_BEHIND = "behind"
+_SIDES = (_BEHIND, "before")  # of an argument, where the pages are
 
 
 class TornError(RuntimeError):
@@ -207,18 +210,19 @@ def _tensor(data: Bytes, tensor: PlannedTensor) -> Any:
 
 
 class _Request(msgspec.Struct, frozen=True):
-    """What a child runs: kernels of the plan of this number; the rest is as in `Guards`."""
+    """What a child runs: kernels of the plan of this number, once for each side; the rest is as in `Guards`."""
 
     plan: int
     kernels: tuple[str, ...]
-    behind: bool
+    sides: tuple[str, ...] = _SIDES
     only: int | None = None
 
 
 class _Ended(NamedTuple):
-    """How a child ended: the kernel that it called last if it died there, and what it said."""
+    """How a child ended: the kernel that it called last if it died there, on which side, and what it said."""
 
     died_in: str | None
+    side: str
     code: int
     said: str
 
@@ -231,25 +235,22 @@ def try_kernels(executable: Executable, plan: int, kernels: Collection[str]) -> 
     Raises:
         RuntimeError: the plan does not run here.
     """
-    for behind in (True, False):
-        request = _Request(plan, tuple(sorted(kernels)), behind)
-        ended = _child(executable, request)
-        if ended.code == _TORN:
-            return ended.said
-        if ended.died_in is None:
-            if ended.code:
-                raise RuntimeError(ended.said)
-            continue
-        stored = Package.open(executable.place).variants[0]
-        calls = decode_plan(stored.plans[plan].plan, checksum).plan.operations
-        of_kernel = (each for each in calls if isinstance(each, KernelCall) and each.kernel == ended.died_in)
-        count = len(next(of_kernel).tensors)
-        one = (ended.died_in,)
-        tried = (_child(executable, msgspec.structs.replace(request, kernels=one, only=at)) for at in range(count))
-        at = next((position for position, each in enumerate(tried) if each.died_in is not None), None)
-        which = "its buffers" if at is None else f"its buffer {at}"
-        return f"{ended.died_in} accesses memory {'behind' if behind else 'before'} {which}"
-    return ""
+    request = _Request(plan, tuple(sorted(kernels)))
+    ended = _child(executable, request)
+    if ended.code == _TORN:
+        return ended.said
+    if ended.died_in is None:
+        if ended.code:
+            raise RuntimeError(ended.said)
+        return ""
+    stored = Package.open(executable.place).variants[0]
+    calls = decode_plan(stored.plans[plan].plan, checksum).plan.operations
+    of_kernel = (each for each in calls if isinstance(each, KernelCall) and each.kernel == ended.died_in)
+    count = len(next(of_kernel).tensors)
+    alone = msgspec.structs.replace(request, kernels=(ended.died_in,), sides=(ended.side,))
+    tried = (_child(executable, msgspec.structs.replace(alone, only=at)) for at in range(count))
+    at = next((position for position, each in enumerate(tried) if each.died_in is not None), None)
+    return f"{ended.died_in} accesses memory {ended.side} {'its buffers' if at is None else f'its buffer {at}'}"
 
 
 def _child(executable: Executable, request: _Request) -> _Ended:
@@ -266,12 +267,10 @@ def _child(executable: Executable, request: _Request) -> _Ended:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return _Ended(None, 1, f"it takes more than {_SECONDS:.0f} s")
+            return _Ended(None, "", 1, f"it takes more than {_SECONDS:.0f} s")
     calls, said = done.stdout.decode().splitlines(), done.stderr.decode().strip().splitlines()
-    died = -done.returncode in _CRASHES and bool(calls)
-    return _Ended(
-        calls[-1] if died else None, done.returncode, said[-1] if said else f"it ended with {done.returncode}"
-    )
+    side, died_in = calls[-1].split() if -done.returncode in _CRASHES and calls else ("", None)
+    return _Ended(died_in, side, done.returncode, said[-1] if said else f"it ended with {done.returncode}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -283,10 +282,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     stored = package.variants[0]
     plan = decode_plan(stored.plans[request.plan].plan, checksum).plan
     inputs = draw_inputs(stored.manifest.combinations[request.plan].inputs)
-    guards = Guards(request.kernels, request.behind, request.only, lambda kernel: print(kernel, flush=True))
     arrays = [np.asarray(inputs[tensor.name]) for tensor in plan.inputs]
+    run = PlanRun(plan, stored.plans[request.plan].library, package.weights)
     try:
-        PlanRun(plan, stored.plans[request.plan].library, package.weights).run(arrays, guards)
+        for side in request.sides:
+            tell = partial(print, side, flush=True)
+            run.run(arrays, Guards(request.kernels, side == _BEHIND, request.only, tell))
     except TornError as error:
         print(error, file=sys.stderr)
         sys.exit(_TORN)

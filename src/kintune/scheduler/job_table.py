@@ -170,7 +170,7 @@ class JobTable:
 
     def add_stage(self, job: ScheduledJob, stage: Stage) -> StageState:
         """Add a stage that the job submits."""
-        unmet = [id for id in stage.after if id not in job.done] if stage.after else ()
+        unmet = [id for id in stage.after if id not in job.done]
         state = StageState(stage, stage.key, self._number(), stage.attempt, len(unmet))
         job.stages[stage.id] = state
         for other in unmet:

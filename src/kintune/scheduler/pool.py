@@ -322,7 +322,7 @@ class ResourcePool:
         self._reindex(placement)
         of_host = () if placement.host is None else self._hosts[placement.host].tokens
         of_device = () if placement.device is None else self._devices[placement.device].tokens
-        return (*of_device, *of_host) if of_host and of_device else of_host or of_device
+        return (*of_device, *of_host)
 
     def _state(self, id: str) -> _HostState | _DeviceState:
         state = self._hosts.get(id) or self._devices.get(id)

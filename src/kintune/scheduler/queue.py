@@ -60,8 +60,4 @@ class IndexedQueue(Generic[Entry]):
 
     def in_order(self) -> list[Entry]:
         """Return all entries, smallest key first; O(n log n)."""
-        return [
-            entry
-            for _, ticket, entry in sorted(self._heap, key=lambda item: item[:2])
-            if self._tickets.get(entry) == ticket
-        ]
+        return [entry for _, ticket, entry in sorted(self._heap) if self._tickets.get(entry) == ticket]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +28,17 @@ from kintune.search.sketch_program import program_of
 if TYPE_CHECKING:
     from kintune.compiler.graph.lower import Lowered
 
-__all__ = ["CANDIDATES", "DEFAULT", "QUANTISED", "Chosen", "Compiler", "Way", "default_schedules", "ways_of"]
+__all__ = [
+    "CANDIDATES",
+    "DEFAULT",
+    "QUANTISED",
+    "Chosen",
+    "Compiler",
+    "Way",
+    "default_schedules",
+    "leave_out_asserts",
+    "ways_of",
+]
 
 _RULES = 6  # each so many models, subgraphs get the first program of their rule
 _DRAWN = 4  # candidates of a subgraph, of which the first that can be built is taken
@@ -64,6 +76,24 @@ class Chosen:
 
 def _title(sketch: Sketch) -> str:
     return program_of(sketch) or "MetaSchedule"
+
+
+@functools.cache
+def leave_out_asserts() -> None:
+    """Let this process compile kernels without checks of their arguments, which take LLVM two fifths of its time.
+
+    A wrong argument is then no error, but a wrong result or a crash.
+    """
+    import tvm
+    from tvm.tirx import transform
+
+    module = sys.modules["tvm.tirx.build"]  # `tvm.tirx.build` is a function
+    generate = module.codegen_build
+
+    def without(kernels: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
+        return generate(transform.SkipAssert()(kernels), target)
+
+    module.codegen_build = without  # type: ignore[attr-defined]
 
 
 class Compiler:

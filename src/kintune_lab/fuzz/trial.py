@@ -33,7 +33,7 @@ DRAWN, REFERRED = "drawn", "computed by the references"
 
 _SETS = 3  # of inputs
 _APPROXIMATED = re.compile("sigmoid|tanh|erf|gelu|lstm|gru|rnn", re.IGNORECASE)
-_SHARED = 12  # each so many models, a node runs in onnxruntime
+_SHARED = 24  # each so many models, a node runs in onnxruntime, which costs as much as two models
 _FLOOR = 1e-7  # onnxruntime's polynomials of these are as far from small values
 _SAMPLES = (4, 20)  # draws of noise: a few, and more where these do not explain a difference
 

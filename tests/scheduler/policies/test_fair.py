@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +9,7 @@ from kintune.core.stage import Demand, Stage
 from kintune.scheduler.events import JobAdded, ResourceJoined, StageDone, StageReady, Start
 from kintune.scheduler.policies import Fair, Predictive
 from kintune.scheduler.policy import Policy
-from kintune.scheduler.resources import Device, Host
+from kintune.scheduler.resources import Device, Host, Placement
 from kintune.scheduler.scheduler import Scheduler
 
 GPU = Demand(device="gpu", exclusive=True)
@@ -64,3 +65,21 @@ def test_what_is_large_does_not_wait_for_ever_behind_what_is_small(policy: type[
         running += scheduler.handle(StageReady(n, Stage(str(n), ended.job, "x", small)))
         running += scheduler.handle(StageDone(n, ended.job, ended.stage, ended.attempt))
     pytest.fail("the large one never ran")
+
+
+def test_tags_are_those_of_start_time_fair_queueing() -> None:
+    fair = Fair()
+
+    def rank(job: str, id: str, priority: float = 1.0) -> float:
+        return float(fair.rank(Stage(id, job, "profile", GPU), SimpleNamespace(id=job, priority=priority), 0.0))
+
+    def begin(job: str, id: str) -> None:
+        fair.stage_started(Stage(id, job, "profile", GPU), SimpleNamespace(id=job), Placement(None, 0, 0, "g"), 0.0)
+
+    assert [rank("a", id, 2.0) for id in ("0", "1", "0")] == [0.5, 1.0, 0.5]  # a tag is kept
+    assert rank("b", "0") == 1.0
+    begin("a", "1")  # its start tag is 0.5
+    assert rank("c", "0") == 1.5
+    begin("a", "0")  # virtual time never goes back
+    assert rank("d", "0") == 1.5
+    assert rank("b", "1") == 2.0

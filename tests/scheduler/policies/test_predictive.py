@@ -177,6 +177,8 @@ class TestKeeping:
     def test_what_was_kept_is_free_once_it_is_wanted_no_more(self, scene: Scene, end: str) -> None:
         scene.done("critical/o0")
         assert scene.ask("other", "x", CORE, "own", own=True) == []
+        reservations = scene.scheduler._table.reservations
+        assert reservations.kept == 1
         if end == "cancelled":
             assert scene.tell(JobCancelled(scene.now, "critical", "unwanted")) == ["other/x"]
         elif end == "over":
@@ -188,6 +190,7 @@ class TestKeeping:
             assert scene.ask("critical", "a0", GPU, "away") == ["critical/a0"]
             start = scene.running.pop("critical/a0")
             assert scene.tell(StageFailed(scene.now, "critical", "a0", start.attempt, "it broke")) == ["other/x"]
+        assert reservations.kept == 0
 
     def test_what_is_kept_is_a_quarter_of_all_cores_at_most(self) -> None:
         scene = Scene(Host("small", 1, 0), Host("large", 11, 0), Device("g", "gpu")).warm_up()
@@ -273,3 +276,18 @@ def test_of_jobs_that_differ_in_priority_alone_the_heavier_goes_first(
     assert of_light <= total_s * share - ahead_s + 1e-9
     if waited > 1e4 * max(share, 1.0):
         assert of_light == pytest.approx(total_s * share - ahead_s)
+
+
+def test_a_job_that_is_gone_counts_no_more() -> None:
+    policies = Predictive(), Predictive()
+    jobs = [
+        SimpleNamespace(id=id, priority=p, deadline=None, since=0.0) for id, p in (("a", 1.0), ("b", 2.0), ("c", 4.0))
+    ]
+    for policy, known in zip(policies, (jobs, jobs[:2]), strict=True):
+        for job in known:
+            policy.job_added(job)
+            policy.job_expects(job, {"k": 5}, {"k": 3.0})
+            policy.stage_ready(Stage("s", job.id, "k", CORE, duration_key="k"), job)
+    policies[0].job_removed(jobs[2])
+    asked = Stage("t", "a", "k", CORE, duration_key="k")
+    assert policies[0].rank(asked, jobs[0], 1.0) == policies[1].rank(asked, jobs[0], 1.0)
