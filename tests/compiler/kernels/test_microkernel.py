@@ -81,6 +81,7 @@ def is_here(row: Any) -> bool:
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_the_text_is_valid(name: str, tmp_path: Path) -> None:
     """For the CPUs that have it, whatever this CPU has."""
+    import tvm  # noqa: F401 - registers what reads texts of LLVM
     import tvm_ffi
 
     from kintune.compiler.kernels.microkernel import text_of, together

@@ -394,7 +394,7 @@ def test_each_defect_is_seen_or_makes_no_difference(defect: str, pads: tuple[int
 )
 def test_a_product_of_matrices_is_what_its_reading_says(shape: tuple[int, ...], columns: int, reduced: int) -> None:
     from kintune.compiler.kernels.reading import find
-    from tests.compiler.programs.test_padding import product
+    from tests.support.products import product
 
     module = product(*shape, columns=columns, reduced=reduced, epilogue=False)
     assert check_weighted_sum(module, "dense")

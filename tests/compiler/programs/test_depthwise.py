@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from tests.compiler.programs.test_kept_parameters import bits, computed, widened
-from tests.compiler.programs.test_padding import product
 from tests.support.convolutions import Case, decided, extents, in_onnxruntime, relative_error, run, workload
 from tests.support.examples import compiled_examples
+from tests.support.products import product
 from tests.support.targets import cpu_target
 
 pytestmark = pytest.mark.tvm

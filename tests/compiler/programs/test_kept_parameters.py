@@ -10,10 +10,10 @@ from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from kintune.errors import BuildError
-from tests.compiler.programs.test_padding import product
 from tests.compiler.programs.test_panel_sum import kinds
 from tests.support.convolutions import Case, workload
 from tests.support.examples import compiled_examples
+from tests.support.products import product
 
 pytestmark = pytest.mark.tvm
 
@@ -145,8 +145,8 @@ def test_programs_without_bf16_keep_nothing() -> None:
 
     module = product(64, columns=64, reduced=64)
     assert keepable(f"narrow.{NarrowPanels.version}:amx", module) == {0, 2, 3}
-    assert keepable("padded.1:16", module) == frozenset()
+    assert keepable("vectors.1:8x16", module) == frozenset()
     with pytest.raises(BuildError, match="no program"):
         write_kept("nothing.1:", module, (), ())
     with pytest.raises(BuildError, match="keeps nothing"):
-        write_kept("padded.1:16", module, (), {0})
+        write_kept("vectors.1:8x16", module, (), {0})

@@ -20,9 +20,9 @@ from kintune.hardware.amx import permit_amx
 from kintune.hardware.cpu import host_extensions
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import precision_of, program_of
-from tests.compiler.programs.test_padding import product
 from tests.support.convolutions import Case, run, workload
 from tests.support.examples import compiled_examples
+from tests.support.products import product
 
 pytestmark = pytest.mark.tvm
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -10,8 +9,7 @@ from kintune.core.candidate import Candidate, NamedChoice
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import by_program, program_of
-from tests.compiler.programs.test_padding import outputs, product
-from tests.support.convolutions import Case, workload
+from tests.support.products import outputs, product
 from tests.support.targets import cpu_target
 
 pytestmark = pytest.mark.tvm
@@ -119,17 +117,6 @@ def test_a_program_that_fails_is_left_out(
     assert capfd.readouterr().err == FAILS
 
 
-def test_a_program_that_fails_for_the_rules_is_left_out(
-    doubled: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from kintune.compiler.space.sketches import generate_sketches
-
-    monkeypatch.setattr(Doubling, "axes", lambda *_: None)
-    monkeypatch.setattr(Doubling, "write", broken)
-    assert list(by_program(generate_sketches("w", doubled, cpu_target()))) == [""]
-    assert capfd.readouterr().err == FAILS
-
-
 def test_a_program_whose_rule_or_text_fails_has_no_candidates(
     doubled: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,37 +172,15 @@ def test_a_pattern_has_the_sketches_of_its_programs_alone(doubled: Any, monkeypa
     assert workload.digest != describe("fused_multiply", doubled).digest
 
 
-def test_sketches_of_padded_products_have_analytic_features() -> None:
+def test_sketches_of_rules_have_analytic_features() -> None:
     from kintune.compiler.space.sketches import generate_sketches
     from kintune.compiler.space.tvm_space import TvmSpace
 
     module = product(197)
     sketches = generate_sketches("w", module, cpu_target())
     groups = by_program(sketches)
-    assert list(groups) == ["tiled.2:8x16", "padded.1:198x48", ""]
+    assert list(groups) == ["vectors.1:8x16", ""]
     space = TvmSpace({"w": module}, sketches, cpu_target(), Processor(), 1)
     described = {sketch for field in space.fields("w") for sketch in field.encoding.sketches}
-    assert described == {*groups["padded.1:198x48"], *groups[""]}
+    assert described == {*groups[""]}
     assert all(draft is not None for draft in space.verify(space.rules("w", 4)))
-
-
-SPECTRUM = Case(1, 700, channels=1, filters=200, kernel=(1, 400), stride=(1, 20))
-"""A convolution with a kernel of hundreds of places."""
-
-
-@pytest.mark.parametrize(
-    ("cpu", "case", "names"),
-    [
-        ("znver4", SPECTRUM, ["panels"]),
-        ("znver4", msgspec.structs.replace(SPECTRUM, filters=5), []),  # too little arithmetic
-        ("haswell", SPECTRUM, []),
-        ("znver4", Case(30, 30, channels=16, filters=64, kernel=(3, 3), stride=2), ["direct"]),
-    ],
-)
-def test_sums_in_panels_of_fp32_are_offered_where_nothing_else_is(cpu: str, case: Case, names: list[str]) -> None:
-    import tvm
-
-    from kintune.compiler.programs.registry import applicable
-
-    target = tvm.target.Target({"kind": "llvm", "mcpu": cpu, "num-cores": 2})
-    assert [program.name for program, _, _ in applicable(workload(case), target)] == names

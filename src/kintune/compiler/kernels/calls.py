@@ -57,19 +57,20 @@ def call_kernel(
     kernel: Kernel,
     data: Sequence[Address],
     weights: Sequence[Any],
-    sums: Address,
+    sums: Address | Sequence[Address],
     ahead: Address | None = None,
     steps: Any = None,
 ) -> Any:
     """A call of the function of that name of a kernel.
 
-    `weights` is the address of a panel, and what its kind has behind it, as pointers.  `ahead` is where the kernel
+    `weights` is the address of a panel, and what its kind has behind it, as pointers.  `sums` has an address for each
+    row if they are apart.  `ahead` is where the kernel
     prefetches, `steps` their number if it is counted.
     """
     counted = kernel if steps is None else kernel._replace(steps=steps)
     pointers = [each.touched(counted.row_bytes) for each in data]
     pointers += [each.touched(counted.panel_bytes) if isinstance(each, Address) else each for each in weights]
-    pointers.append(sums.touched(kernel.sums_bytes))
+    pointers += [each.touched(kernel.sums_bytes) for each in ([sums] if isinstance(sums, Address) else sums)]
     further = [ahead.touched(0)] if ahead is not None else []
     numbers = [_number(steps)] if steps is not None else []
     return tirx.Evaluate(tirx.call_extern("int32", name, *pointers, *further, *numbers))

@@ -82,6 +82,11 @@ class Instruction(NamedTuple):
         return self.lanes * WORD_BYTES
 
     @property
+    def adding(self) -> str:
+        """LLVM's operation that adds two vectors of sums."""
+        return "add" if self.total == "i32" else "fadd"
+
+    @property
     def declaration(self) -> str:
         """LLVM's declaration of the function; empty where there is none."""
         if not self.function or self.tiles:

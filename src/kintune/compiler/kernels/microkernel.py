@@ -96,13 +96,15 @@ class Kernel(NamedTuple):
     """`rows` of the data by `vectors` of columns; a segment of a row has `steps`, of which `unroll` are written out.
 
     Each row has an address of its own; with a `pitch`, the function has the address of the first one, and the others
-    are so many bytes apart.  With `adds`, sums are added to those in memory.
+    are so many bytes apart.  With `adds`, sums are added to those in memory.  The sums of each row have an address of
+    their own if they are `apart`: so they stay in registers from call to call, where each row is a small buffer.  Steps
+    are added to `ways` sums in turns, so that a product need not wait for the one before; `ways` divides `unroll`.
 
     For an instruction of tiles, `rows` are tiles of `height` rows, `pitch` bytes apart; each has an address of its own,
     unless they are `joined`.  A step takes `words` words of a row, at most 16.
 
-    Each step prefetches weights `ahead` bytes behind those that it reads, if that is not 0.  With `lines`, it
-    prefetches so many lines of the cache from an address on, which is the last argument.
+    Each step prefetches weights `ahead` bytes behind those that it reads, if that is not 0.  With `lines`, each turn of
+    `unroll` steps prefetches so many lines of the cache from an address on, which is the last argument.
     """
 
     instruction: Instruction
@@ -120,6 +122,8 @@ class Kernel(NamedTuple):
     lines: int = 0
     bits: int = 32
     counted: bool = False
+    apart: bool = False
+    ways: int = 1
 
     @property
     def addresses(self) -> int:
@@ -141,8 +145,8 @@ class Kernel(NamedTuple):
 
     @property
     def sums_bytes(self) -> int:
-        """The bytes of the sums."""
-        return self.rows * (self.height if self.instruction.tiles else 1) * self.line
+        """The bytes of the sums that lie at one address."""
+        return self.line if self.apart else self.rows * (self.height if self.instruction.tiles else 1) * self.line
 
     @property
     def line(self) -> int:
@@ -164,8 +168,8 @@ def text_of(kernel: Kernel) -> Text:
     """The function of a kernel.
 
     It takes the addresses of the data (`row_bytes`), of a panel of weights (`panel_bytes`) and of the sums (`[rows,
-    vectors * lanes]`; `sums_bytes`).  For instructions of tiles, there are also `NAME_begin` and `NAME_end`, which each
-    thread calls before and after.
+    vectors * lanes]`; `sums_bytes`; of each row, if they are `apart`).  For instructions of tiles, there are also
+    `NAME_begin` and `NAME_end`, which each thread calls before and after.
     """
     writer = (_Tiles if kernel.instruction.tiles else Vectors)(kernel)
     ahead = f"_ahead_{kernel.lines}" if kernel.lines else ""
@@ -198,7 +202,8 @@ class Writer:
     def _parameters(self) -> list[str]:
         """The function's parameters."""
         further = ["%ahead"] if self.k.lines else []
-        pointers = [*(f"%r{row}" for row in range(self.k.addresses)), "%w", *self._scaling(), "%c", *further]
+        sums = [f"%c{row}" for row in range(self.k.rows)] if self.k.apart else ["%c"]
+        pointers = [*(f"%r{row}" for row in range(self.k.addresses)), "%w", *self._scaling(), *sums, *further]
         return [*(f"ptr {each}" for each in pointers), *(["i32 %steps"] if self.k.counted else [])]
 
     def _scaling(self) -> list[str]:
@@ -229,8 +234,9 @@ class Writer:
         yield "  %at = add i64 %kb, %place"
         yield f"  %wk = mul i64 %k, {k.step_bytes}"
         if k.lines:
-            yield f"  %fs = mul i64 %s, {k.steps}"
-            yield "  %fk = add i64 %fs, %k"
+            yield f"  %fs = mul i64 %s, {k.whole_steps // k.unroll}"
+            yield f"  %ft = udiv i64 %k, {k.unroll}"
+            yield "  %fk = add i64 %fs, %ft"
             yield f"  %fb = mul i64 %fk, {k.lines * LINE_BYTES}"
         for u in range(k.unroll):
             yield from self._step(u)
@@ -278,9 +284,9 @@ class Writer:
     def _asked(self, u: int) -> Iterator[str]:
         """The prefetches of a step."""
         k = self.k
-        for number in range(k.lines):
-            yield f"  %fo{u}_{number} = add i64 %fb, {(u * k.lines + number) * LINE_BYTES}"
-            yield from _prefetch(f"{u}_{number}", "%ahead", f"%fo{u}_{number}", 2)
+        for number in range(u, k.lines, k.unroll):
+            yield f"  %fo{number} = add i64 %fb, {number * LINE_BYTES}"
+            yield from _prefetch(f"l{number}", "%ahead", f"%fo{number}", 2)
         for number in range(-(-k.step_bytes // LINE_BYTES) if k.ahead else 0):
             yield f"  %po{u}_{number} = add i64 %wk, {k.ahead + u * k.step_bytes + number * LINE_BYTES}"
             nearness = 3 if k.ahead < _NEAR else 2
@@ -318,7 +324,8 @@ class Vectors(Writer):
         for row in range(k.addresses, k.rows):
             yield f"  %r{row} = getelementptr i8, ptr %r0, i64 {row * k.pitch}"
         for r, v in self.stored:
-            yield f"  %c{r}_{v} = getelementptr i8, ptr %c, i64 {(r * k.vectors + v) * k.instruction.vector_bytes}"
+            base, row = (f"%c{r}", 0) if k.apart else ("%c", r)
+            yield f"  %c{r}_{v} = getelementptr i8, ptr {base}, i64 {row * k.line + v * k.instruction.vector_bytes}"
             if k.adds:
                 yield f"  %i{r}_{v} = load {k.instruction.sums}, ptr %c{r}_{v}, align 4"
 
@@ -328,9 +335,10 @@ class Vectors(Writer):
             yield f"  %b{r}_{v} = phi {self.k.instruction.sums} [{first}, %entry], [%e{r}_{v}, %ended]"
 
     def _through_steps(self) -> Iterator[str]:
-        for r, v in self._sums:
-            values = f"[%b{r}_{v}, %segment], [%t{r}_{v}_{self.last}, %step]"
-            yield f"  %t{r}_{v}_0 = phi {self.k.instruction.sums} {values}"
+        for (r, v), way in product(self._sums, range(self.k.ways)):
+            begin = "zeroinitializer" if way else f"%b{r}_{v}"
+            values = f"[{begin}, %segment], [%t{r}_{v}_{self.last + way}, %step]"
+            yield f"  %t{r}_{v}_{way} = phi {self.k.instruction.sums} {values}"
 
     def _step(self, u: int) -> Iterator[str]:
         k, operand = self.k, self.k.instruction.operand
@@ -353,11 +361,16 @@ class Vectors(Writer):
             yield f"  %as{u}_{r} = shufflevector {words} %ai{u}_{r}, {words} poison, {words} zeroinitializer"
             yield f"  %ab{u}_{r} = bitcast {words} %as{u}_{r} to {operand}"
             for v in range(k.vectors):
-                yield from k.instruction.product(f"t{r}_{v}_{u + 1}", f"t{r}_{v}_{u}", f"ab{u}_{r}", f"w{u}_{v}")
+                yield from k.instruction.product(f"t{r}_{v}_{u + k.ways}", f"t{r}_{v}_{u}", f"ab{u}_{r}", f"w{u}_{v}")
 
     def _ended(self) -> Iterator[str]:
-        for r, v in self._sums:
-            yield f"  %e{r}_{v} = phi {self.k.instruction.sums} [%t{r}_{v}_{self.last}, %step]"
+        k = self.k
+        for r, v in self._sums if k.ways == 1 else ():
+            yield f"  %e{r}_{v} = phi {k.instruction.sums} [%t{r}_{v}_{self.last}, %step]"
+        for (r, v), way in product(self._sums, range(1, k.ways)):
+            last, before = self.last + way, f"%g{r}_{v}_{way - 1}" if way > 1 else f"%t{r}_{v}_{self.last}"
+            target = f"%e{r}_{v}" if way == k.ways - 1 else f"%g{r}_{v}_{way}"
+            yield f"  {target} = {k.instruction.adding} {k.instruction.sums} {before}, %t{r}_{v}_{last}"
 
     def _stores(self) -> Iterator[str]:
         total = self.k.instruction.sums

@@ -68,7 +68,7 @@ class BlockwiseProduct:
         way = _PERMUTES if can.has((_VECTOR,)) else _CONVERTS
         return (f"{way}{can.lanes}",)
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """Return the choice of a blocking.
 
         Raises:

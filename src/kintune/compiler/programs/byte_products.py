@@ -54,7 +54,7 @@ class ByteProducts:
             () if instruction is None or joined(module, OF_BYTES, (DENSE, BATCHED)) is None else (instruction.variant,)
         )
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """Return the choices.
 
         Raises:

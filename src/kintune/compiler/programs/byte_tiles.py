@@ -74,7 +74,7 @@ class ByteTiles:
         """Return the extensions that kernels need, beyond those which any kernel may use."""
         return NEEDED
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """Return the choices.
 
         Raises:

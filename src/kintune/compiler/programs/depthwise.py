@@ -78,7 +78,7 @@ class DepthwiseConvolution:
             return ()
         return (variant,) if _tiles(_shape(matched.found), variant) else ()
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """The choices of tile, blocks, parts and order.
 
         Raises:

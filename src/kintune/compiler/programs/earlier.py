@@ -123,7 +123,7 @@ def _direct(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
     ]
     numbers = {panels[vectors] for _, vectors in tiles}
     parts = (parts for parts in _PARTS if any(number % parts == 0 for number in numbers))
-    return {"columns vectors": tiles, "parts": _numbers(*parts)}
+    return {"rows vectors": tiles, "parts": _numbers(*parts)}
 
 
 def _depthwise(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
@@ -193,7 +193,7 @@ def _attention(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
     }
 
 
-_TILE = ("rows", "vectors", "blocks", "parts")
+_TILE, _SUM = ("rows", "vectors", "blocks", "parts"), ("rows vectors", "blocks", "parts")
 EARLIER: Mapping[str, Earlier] = {
     "attention.1": Earlier(
         "attention", ("queries", "keys", "score_rows score_vectors", "mix_rows mix_vectors across"), lists=_attention
@@ -202,10 +202,11 @@ EARLIER: Mapping[str, Earlier] = {
     "narrow_attention.2": Earlier("narrow_attention", ("blocks",)),
     "recurrent.2": Earlier("recurrent", ("units", "rows", "unroll")),
     "streamed.1": Earlier(
-        "streamed",
+        "vectors",
         ("rows vectors", "ways", "parts", "ahead"),
         {"ways": (1, 2, 4), "parts": _PARTS, "ahead": (0, 2048, 8192)},
         _streamed,
+        {"blocks": 1, "depths": 1},
     ),
     "depthwise.1": Earlier(
         "depthwise",
@@ -216,16 +217,16 @@ EARLIER: Mapping[str, Earlier] = {
     "winograd_narrow.1": Earlier("winograd_narrow", _TILE),
     "winograd_blocked.3": Earlier("winograd_blocked", _TILE),
     "narrow.4": Earlier("narrow", ("units", "parts", "depth")),
-    "panels.2": Earlier("panels", ("units", "parts", "depth")),
-    "tiled.1": Earlier("tiled", ("rows vectors", "blocks", "parts", "depths"), {"blocks": _BLOCKS}, _tiled),
+    "tiled.1": Earlier("vectors", (*_SUM, "depths"), {"blocks": _BLOCKS}, _tiled, {"depths": 1, "ways": 1, "ahead": 0}),
     "blockwise.1": Earlier("blockwise", ("rows vectors unpacks blocks parts",), lists=_blockwise),
     "bytes.1": Earlier("bytes", ("rows", "vectors", "unroll", "blocks", "parts", "panels_first")),
     "byte_tiles.1": Earlier("byte_tiles", ("height", "tiles", "vectors", "blocks", "parts", "panels_first", "copies")),
     "direct.1": Earlier(
-        "direct",
-        ("columns vectors", "blocks", "parts"),
+        "vectors",
+        _SUM,
         {"blocks": (1, 2, 4, 7, 8, 14, 16, 28, 32, 56, 64)},
         _direct,
+        {"depths": 1, "ways": 1, "ahead": 0},
     ),
 }
 """The earlier versions that have a meaning today, by name and version."""

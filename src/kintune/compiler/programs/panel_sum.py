@@ -70,7 +70,7 @@ class _PanelProgram:
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """The choices of units, parts and depth.
 
         Raises:

@@ -28,10 +28,8 @@ PATTERN = "kintune.pattern"
 class Program(Protocol):
     """Another way to compute the workloads of a pattern.
 
-    A program is written for a *variant*, a short text of parameters such as the size of a tile.  There are two kinds:
-
-    * `axes` returns None: `write` gives a module of blocks, and MetaSchedule's rules make sketches of it.
-    * `axes` returns axes: `write` gives the whole program for each decision; nothing is scheduled afterwards.
+    A program is written for a *variant*, a short text of parameters such as the size of a tile.  `write` gives the
+    whole program for decisions on all axes; nothing is scheduled afterwards.
 
     `name` is unique.  `version` grows with each change of what `write` gives, so that records never name another
     program than the one that was measured.  `patterns` has the names of the patterns whose functions the program
@@ -49,14 +47,14 @@ class Program(Protocol):
         """
         ...
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
-        """Return the open decisions of a program that is written as a whole; None where rules make the sketches."""
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
+        """Return the open decisions."""
         ...
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """Return a module whose `main` has the parameters of the workload's and computes the same.
 
-        `decisions` answer the axes; they are empty where `axes` returns None.  The body of `main` is one root block.
+        `decisions` answer the axes.  The body of `main` is one root block.
 
         Raises:
             BuildError: the decisions make no program.
@@ -64,7 +62,7 @@ class Program(Protocol):
         ...
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """Return decisions for the first candidates, the most promising first; empty where `axes` returns None."""
+        """Return decisions for the first candidates, the most promising first."""
         ...
 
 

@@ -61,7 +61,7 @@ class RecurrentProgram:
         instruction = best(BYTES, target) if recurrence.quantised else None
         return ways if instruction is None else tuple(f"{way}-{instruction.variant}" for way in ways)
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """Units of a tile, sequences of a tile, and steps of the products that are written out."""
         return _choices(_recurrence(module), _parsed(variant)[1]).axes()
 

@@ -12,10 +12,8 @@ from kintune.compiler.programs.blockwise_product import BlockwiseProduct
 from kintune.compiler.programs.byte_products import ByteProducts
 from kintune.compiler.programs.byte_tiles import ByteTiles
 from kintune.compiler.programs.depthwise import DepthwiseConvolution
-from kintune.compiler.programs.direct import DirectConvolution
 from kintune.compiler.programs.narrow_attention import NarrowAttention
-from kintune.compiler.programs.padding import PaddedProduct
-from kintune.compiler.programs.panel_sum import NarrowPanels, Panels
+from kintune.compiler.programs.panel_sum import NarrowPanels
 from kintune.compiler.programs.program import (
     KeepsBf16,
     Narrow,
@@ -26,8 +24,7 @@ from kintune.compiler.programs.program import (
 )
 from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
-from kintune.compiler.programs.streamed_sum import StreamedSum
-from kintune.compiler.programs.tiled_product import TiledProduct
+from kintune.compiler.programs.vector_program import VectorSum
 from kintune.compiler.programs.winograd import BlockedWinograd, NarrowWinograd
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
@@ -39,19 +36,15 @@ PROGRAMS: tuple[Program, ...] = (
     AttentionProgram(),
     NarrowAttention(),
     RecurrentProgram(),
-    StreamedSum(),
+    VectorSum(),
     DepthwiseConvolution(),
     RowProgram(),
     NarrowWinograd(),
     NarrowPanels(),
-    TiledProduct(),
     BlockwiseProduct(),
     ByteTiles(),
     ByteProducts(),
-    PaddedProduct(),
     BlockedWinograd(),
-    DirectConvolution(),
-    Panels(),
 )
 """The programs, the most promising first where several compute a workload."""
 
@@ -63,24 +56,19 @@ def applicable(
 
     Programs that compute with shorter numbers are among them only where their precision is one of `precisions`.  A
     function that a pass made for a pattern is left to the programs of that pattern.  A program that fails is logged and
-    left out, since others compute the workload.  `Panels` is only where no other one computes it in fp32,
-    since the others are faster.  All are written for vectors, and for targets of LLVM alone.
+    left out, since others compute the workload.  All are written for vectors, and for targets of LLVM alone.
     """
     if not capabilities(target).llvm_kernels:
         return
     pattern = pattern_of(module["main"]).partition(" ")[0]
-    found = False
     for program in PROGRAMS:
         if pattern not in (program.patterns or ("",)):
             continue
         if isinstance(program, Narrow) and precision_of_program(program) not in precisions:
             continue
-        if isinstance(program, Panels) and found:
-            continue
         variants: tuple[str, ...] = ()
         with left_out(f"program {program.name} fails"):
             variants = tuple(program.variants(module, target))
-        found = found or bool(variants and not isinstance(program, Narrow))
         for variant in variants:
             yield program, variant, name_of(program, variant)
 
@@ -140,7 +128,7 @@ def keepable(name: str, module: tvm.IRModule, *, rounded: bool = False) -> froze
     return program.keepable(module, rounded=rounded) if isinstance(program, KeepsBf16) else frozenset()
 
 
-def write(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...] = ()) -> tvm.IRModule:
+def write(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...]) -> tvm.IRModule:
     """The workload `module` as the program of that name writes it.
 
     Raises:

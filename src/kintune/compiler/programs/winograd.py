@@ -75,7 +75,7 @@ class _Blocked:
         transforms = data * g.channels + results * g.filters
         return found.flops - g.tiles * (2.0 * g.places * g.channels * g.filters + transforms)
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """Return the choices of rows, vectors, blocks and parts.
 
         Raises:

@@ -39,9 +39,9 @@ def converted(
     known, _, variant = name.partition(":")
     earlier = EARLIER[known]
     program = next((each for each in PROGRAMS if each.name == earlier.now), None)
-    found = whole_sketch(sketch.workload, module, program, variant) if program is not None else None
-    if found is None:
-        raise BuildError(f"no program {earlier.now} is written as a whole")
+    if program is None:
+        raise BuildError(f"there is no program {earlier.now}")
+    found = whole_sketch(sketch.workload, module, program, variant.removesuffix("deep"))  # today an axis
     picked = (_picked(sketch.axes, axes, each) for each in decided)
     return found, [None if values is None else _decided({**earlier.implied, **values}, found) for values in picked]
 

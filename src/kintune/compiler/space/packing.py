@@ -7,11 +7,11 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm.s_tir import SBlock, SBlockRealize, Schedule
+from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.core.candidate import digest_of
 
-__all__ = ["PACKS", "computes_packing", "merge_packing", "packing_of", "without_packing"]
+__all__ = ["PACKS", "computes_packing", "packing_of", "without_packing"]
 
 PACKS = "meta_schedule.layout_rewrite_preproc"
 """The attribute of a block that writes a weight in the layout that the program reads."""
@@ -33,13 +33,6 @@ def packing_of(scheduled: tvm.IRModule) -> str:
         form = tvm_ffi.structural_hash(statement, map_free_vars=True).to_bytes(8, "little", signed=False)
         found.append((place, form + repr(shape).encode()))
     return digest_of(*(repr(at).encode() + form for at, form in sorted(found))) if found else ""
-
-
-def merge_packing(schedule: Schedule) -> None:
-    """Merge the block that transforms a weight with the one by which the schedule changes its layout."""
-    for block in schedule.get_child_blocks(schedule.get_sblock(_ROOT, func_name=_MAIN)):
-        if _packs(schedule.get(block)) and any(_packs(schedule.get(each)) for each in schedule.get_consumers(block)):
-            schedule.compute_inline(block)
 
 
 def computes_packing(scheduled: tvm.IRModule) -> bool:

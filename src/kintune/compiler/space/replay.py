@@ -1,7 +1,6 @@
 """From a candidate to a program: replay on MetaSchedule's schedules, then post-process.
 
-A sketch of a program of our own is replayed on what that program writes.  A program that is written as a whole is not
-scheduled.
+A sketch of a program of our own is what that program writes, and is not scheduled.
 
 This is the only place that turns decisions into TVM schedules.  Replay is deterministic: the same (workload, sketch,
 decisions) give the same program.  A decision that the sketch cannot honour (a compute location that does not exist
@@ -21,7 +20,6 @@ from tvm.s_tir import meta_schedule as ms
 from kintune.compiler.faults import as_build_error
 from kintune.compiler.programs.registry import program_named, write
 from kintune.compiler.space.generator import default_schedule, load_intrinsics, space_generator
-from kintune.compiler.space.packing import merge_packing
 from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 from kintune.core.candidate import UNTUNED, Candidate, Choice, Decision, Sketch, Tile, fits
 from kintune.errors import BuildError
@@ -71,7 +69,6 @@ class Replayer:
         )
         self._postprocessors = list(self.context.space_generator.postprocs)
         self._instructions: dict[str, Any] = {}
-        self._modules: dict[str, tvm.IRModule] = {}
 
     def __call__(self, sketch: Sketch, candidate: Candidate) -> Replayed:
         """Replay and post-process.
@@ -80,15 +77,13 @@ class Replayer:
             BuildError: the decisions make no valid program; the message is one line.
         """
         replayed = self._replay(sketch, candidate)
-        if not self._instructions[sketch.digest]["insts"]:  # written as a whole
+        if "program" in self._instructions[sketch.digest]:
             return replayed
         with as_build_error():
             replayed.schedule.enter_postproc()
             for postprocessor in self._postprocessors:
                 if not postprocessor.apply(replayed.schedule):
                     raise BuildError(f"rejected by {type(postprocessor).__name__}")
-            if "program" in self._instructions[sketch.digest]:
-                merge_packing(replayed.schedule)
         return replayed
 
     def settle(self, sketch: Sketch, candidate: Candidate) -> Candidate:
@@ -108,7 +103,7 @@ class Replayer:
         with as_build_error():
             module = self._written(sketch, instructions, candidate)
             schedule = Schedule(module, seed=_REPLAY_SEED, debug_mask=0, error_render_level="none")
-            if not instructions["insts"]:
+            if "program" in instructions:
                 return Replayed(schedule, candidate)
             tvm.s_tir.Trace.apply_json_to_schedule(
                 [instructions["insts"], _encode(instructions, sketch, candidate.decisions)], schedule
@@ -125,13 +120,9 @@ class Replayer:
             program_named(program)
         except BuildError as error:
             raise BuildError(f"{candidate.digest}: {error}") from error
-        if not instructions["insts"]:
-            if not fits(sketch.axes, decisions):
-                raise BuildError(f"the decisions {decisions} do not answer the axes of sketch {sketch.digest}")
-            return write(program, self.module, decisions)
-        if program not in self._modules:
-            self._modules[program] = write(program, self.module)
-        return self._modules[program]
+        if not fits(sketch.axes, decisions):
+            raise BuildError(f"the decisions {decisions} do not answer the axes of sketch {sketch.digest}")
+        return write(program, self.module, decisions)
 
 
 def apply_candidate(

@@ -36,7 +36,7 @@ _LOCATIONS = 24  # an upper bound for the number of loops a producer can be comp
 
 
 class _Origin(NamedTuple):
-    """The program of our own that wrote what a sketch changes, empty if none did, and its precision."""
+    """The program of our own that a sketch is of, empty if of none, and its precision."""
 
     program: str = ""
     precision: str = FULL_PRECISION
@@ -57,35 +57,28 @@ def generate_sketches(
     A program that fails is logged and left out.
     """
     found: dict[str, Sketch] = {}
-    for program, variant, name in applicable(module, target, precisions):
+    for program, variant, _ in applicable(module, target, precisions):
         with left_out(f"program {program.name} fails"):
             sketch = whole_sketch(workload, module, program, variant)
-            if sketch is None:
-                origin = _Origin(name, precision_of_program(program))
-                found.update(_by_rules(workload, program.write(module, variant, ()), target, origin))
-            else:
-                found.setdefault(sketch.digest, sketch)
+            found.setdefault(sketch.digest, sketch)
     main = module["main"]
     if not (found and (pattern_of(main) or narrow_sums(main))):
         found.update(_by_rules(workload, module, target))
     return tuple(found.values())
 
 
-def whole_sketch(workload: str, module: tvm.IRModule, program: Program, variant: str) -> Sketch | None:
-    """The sketch of a program that is written as a whole; None for a program of which rules make the sketches.
+def whole_sketch(workload: str, module: tvm.IRModule, program: Program, variant: str) -> Sketch:
+    """The sketch of a program.
 
     Raises:
         BuildError: the program does not compute the workload `module`, or there is no such variant of it.
     """
-    axes = program.axes(module, variant)
     origin = _Origin(name_of(program, variant), precision_of_program(program))
-    return None if axes is None else _sketch(workload, [], [], axes, origin)
+    return _sketch(workload, [], [], program.axes(module, variant), origin)
 
 
-def _by_rules(
-    workload: str, module: tvm.IRModule, target: tvm.target.Target, origin: _Origin = _RULES
-) -> dict[str, Sketch]:
-    """The sketches that MetaSchedule's rules make of a module of this origin, by digest.
+def _by_rules(workload: str, module: tvm.IRModule, target: tvm.target.Target) -> dict[str, Sketch]:
+    """The sketches that MetaSchedule's rules make of a module, by digest.
 
     There are none where a rule fails, as on some norms that read bytes; the error is logged.
     """
@@ -99,7 +92,7 @@ def _by_rules(
     found: dict[str, Sketch] = {}
     with left_out("the compiler's schedule rules fail"):
         for schedule in context.generate_design_space():
-            sketch, _ = _parse(workload, schedule.trace, names, origin)
+            sketch, _ = _parse(workload, schedule.trace, names)
             found.setdefault(sketch.digest, sketch)
     return found
 
@@ -122,21 +115,19 @@ def parse_trace(workload: str, module: tvm.IRModule, trace: tvm.s_tir.Trace) -> 
     return _parse(workload, trace, _LoopNames(module))
 
 
-def _parse(
-    workload: str, trace: tvm.s_tir.Trace, names: _LoopNames, origin: _Origin = _RULES
-) -> tuple[Sketch, tuple[Decision, ...]]:
+def _parse(workload: str, trace: tvm.s_tir.Trace, names: _LoopNames) -> tuple[Sketch, tuple[Decision, ...]]:
     simplified = trace.simplified(remove_postproc=True)
     instructions, decided = (_plain(part) for part in simplified.as_json(remove_postproc=True))
     sampled = [index for index, _ in decided]
     axes = tuple(_axis(instructions, index, decision, names) for index, decision in decided)
     decisions = tuple(tuple(value) if isinstance(value, list) else (value,) for _, value in decided)
-    return _sketch(workload, instructions, sampled, axes, origin), decisions
+    return _sketch(workload, instructions, sampled, axes, _RULES), decisions
 
 
 def _sketch(
     workload: str, instructions: list[Any], sampled: list[int], axes: tuple[Axis, ...], origin: _Origin
 ) -> Sketch:
-    """A sketch of instructions on what the program of `origin` wrote, or on the workload if there is none."""
+    """A sketch of instructions on the workload, or of the program of `origin`, which has none."""
     content: dict[str, Any] = {"insts": instructions, "sampled": sampled}
     if origin.program:
         content["program"] = origin.program

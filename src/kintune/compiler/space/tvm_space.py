@@ -12,7 +12,7 @@ import tvm
 from numpy.typing import NDArray
 
 from kintune.compiler.faults import left_out
-from kintune.compiler.programs.registry import program_named, write
+from kintune.compiler.programs.registry import program_named
 from kintune.compiler.space.features import FeatureExtractor
 from kintune.compiler.space.loop_analysis import access_patterns, tiled_block
 from kintune.compiler.space.replay import Replayer
@@ -68,17 +68,12 @@ class TvmSpace:
     def fields(self, workload: str) -> Sequence[Field]:
         """The sketches that tile the workload's core block at several levels."""
         if workload not in self._fields:
-            groups = by_program(self._sketches[workload])
-            found = [field for name, sketches in groups.items() for field in self._fields_of(workload, name, sketches)]
+            sketches = by_program(self._sketches[workload]).get("", [])
+            block = next(filter(None, map(tiled_block, sketches)), None)
+            module = self._modules[workload]
+            found = () if block is None else fields_of(sketches, access_patterns(module, block), self._machine)
             self._fields[workload] = tuple(found)
         return self._fields[workload]
-
-    def _fields_of(self, workload: str, program: str, sketches: Sequence[Sketch]) -> Sequence[Field]:
-        block = next(filter(None, map(tiled_block, sketches)), None)
-        if block is None:
-            return ()
-        module = write(program, self._modules[workload]) if program else self._modules[workload]
-        return fields_of(sketches, access_patterns(module, block), self._machine)
 
     def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
         """At most `limit` candidates of the rule, the most promising first; programs of our own take turns with the
@@ -92,7 +87,7 @@ class TvmSpace:
         return self._rules[key]
 
     def _rule_of(self, workload: str, program: str, sketches: Sequence[Sketch], limit: int) -> Sequence[Candidate]:
-        if not program or any(map(tiled_block, sketches)):
+        if not program:
             return rule_candidates(sketches, self._machine, limit)
         written, variant = program_named(program)
         decided: Sequence[tuple[Decision, ...]] = ()
