@@ -58,6 +58,15 @@ def test_what_is_far_faster_in_onnxruntime_is_named() -> None:
     assert parts == (SlowPart(("MatMulInteger 'n0'",), "n0", 620e3, 25e3),)
 
 
+def test_parts_that_are_slow_together_are_all_named() -> None:
+    naive = [call(at, "Conv", 100e3, gflops=0.9) for at in range(6)]
+    assert [part.title for part in found(profiled(*naive, call(9, "Relu", 50e3)))] == [f"n{at}" for at in range(6)]
+    beside = profiled(*naive, theirs=dict.fromkeys(range(6), 10e3))
+    assert len(found(beside)) == 6
+    small = [call(at, "Conv", 10e3, gflops=0.9) for at in range(60)]
+    assert len(found(profiled(*small))) == 3
+
+
 def test_a_long_run_that_is_short_the_second_time_is_not_slow() -> None:
     calls = [call(at, "Relu", 40e3) for at in range(16)]
     theirs = dict.fromkeys(range(16), 30e3)

@@ -33,7 +33,7 @@ _LONG_MS = 20.0  # a run that is judged by its arithmetic
 _SLOW_GFLOPS = 1.5  # of each thread: what loops reach that use no vectors
 _SLOW_GBYTES = 1.0  # a second, of each thread
 _EXPLAINED = 0.5  # of what a network takes too long: the least that its parts explain where these alone are slow
-_SHARE = 0.2  # of the run that a part takes too long
+_SHARE, _LEAST_SHARE = 0.2, 0.05  # of the run that slow parts take too long together, and each
 _PRODUCTS = ("Conv", "MatMul", "Gemm", "Einsum", "conv", "mm", "matmul", "linear")
 _FEW, _ONE_BY_ONE_MS = 3, 1000.0
 
@@ -103,14 +103,15 @@ def find_slow_parts(
 
 def _slow(profile: Profile, names: Mapping[tuple[str, str], str]) -> list[SlowPart]:
     if profile.onnxruntime is None:
-        return [_part(call, None, names) for call in profile.calls if _is_naive(call, profile)]
+        return _naive(profile, names)
     calls = {call.place: call for call in profile.calls}
+    slower = [group for group in profile.onnxruntime.groups if group.us > _TWICE * group.onnxruntime_us]
+    lost_us = [group.us - group.onnxruntime_us for group in slower]
     slow = [
-        _of_group(group, [calls[place] for place in group.calls], names)
-        for group in profile.onnxruntime.groups
-        if group.us > _TWICE * group.onnxruntime_us and _is_much(group.us - group.onnxruntime_us, profile)
+        part
+        for group, is_much in zip(slower, _are_much(lost_us, profile), strict=True)
+        if is_much and (part := _of_group(group, [calls[place] for place in group.calls], names)).nodes
     ]
-    slow = [part for part in slow if part.nodes]
     theirs_ms = profile.onnxruntime.run_ms
     lost_ms = profile.run_ms - theirs_ms
     explained_ms = sum(part.us - (part.onnxruntime_us or 0.0) for part in slow) / 1e3
@@ -119,19 +120,33 @@ def _slow(profile: Profile, names: Mapping[tuple[str, str], str]) -> list[SlowPa
         title = f"the whole network ({slowest.title}: {describe_ms(slowest.us / 1e3)})"
         return [SlowPart(("*",), title, profile.run_ms * 1e3, theirs_ms * 1e3)]
     said = {node for part in slow for node in part.nodes}
-    naive = [_part(call, None, names) for call in profile.calls if _is_naive(call, profile)]
-    return slow + [part for part in naive if not said.intersection(part.nodes)]
+    return slow + [part for part in _naive(profile, names) if not said.intersection(part.nodes)]
 
 
-def _is_much(us: float, profile: Profile) -> bool:
-    return us > max(_SHARE * profile.run_ms * 1e3, 1e3)
+def _are_much(us: Sequence[float], profile: Profile) -> list[bool]:
+    """Which of these times are much of the run: none, unless those which are not small are so together."""
+    run_us = profile.run_ms * 1e3
+    counted = [each > max(_LEAST_SHARE * run_us, 1e3) for each in us]
+    together = sum(each for each, counts in zip(us, counted, strict=True) if counts) > _SHARE * run_us
+    return [counts and together for counts in counted]
 
 
-def _is_naive(call: ProfiledCall, profile: Profile) -> bool:
-    """Whether a product of matrices takes much of the run, and as long as loops without vectors would."""
+def _naive(profile: Profile, names: Mapping[tuple[str, str], str]) -> list[SlowPart]:
+    """The products of matrices that take much of the run, and as long as loops without vectors would.
+
+    Of many that are small the slowest are named.
+    """
+    naive = sorted((call for call in profile.calls if _is_naive(call)), key=lambda call: -call.us)
+    are_much = _are_much([call.us for call in naive], profile)
+    if not any(are_much) and sum(call.us for call in naive) > _SHARE * profile.run_ms * 1e3:
+        are_much[:_FEW] = [True] * _FEW
+    return [_part(call, None, names) for call, is_much in zip(naive, are_much, strict=False) if is_much]
+
+
+def _is_naive(call: ProfiledCall) -> bool:
     is_product = any(part in node.op for node in call.nodes for part in _PRODUCTS) and not call.inserted
     slowest = call.gflops < _SLOW_GFLOPS * call.threads and call.gbytes_per_s < _SLOW_GBYTES * call.threads
-    return is_product and call.where != IN_ONNXRUNTIME and call.gflops > 0 and slowest and _is_much(call.us, profile)
+    return is_product and call.where != IN_ONNXRUNTIME and call.gflops > 0 and slowest
 
 
 def _of_group(group: ComparedGroup, calls: Sequence[ProfiledCall], names: Mapping[tuple[str, str], str]) -> SlowPart:
