@@ -167,7 +167,7 @@ class Contraction(NamedTuple):
     rows: Reach
     columns: Reach
     weight_at: Any
-    variables: tuple[Any, Any, Any, Any, Any]
+    variables: tuple[Any, ...]
     border: Any = None
     blockwise: Any = None  # a `Blockwise`
     scales: Any = None

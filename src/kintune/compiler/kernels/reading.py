@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import tvm
@@ -39,6 +40,8 @@ from kintune.models.blockwise_kernel import weight_of
 __all__ = ["Joined", "find", "joined", "linear", "require"]
 
 _IMAGE = 3  # axes of images, rows and columns, before those of channels
+
+_WORKLOADS = 32  # whose contractions are kept, since several programs ask for them again and again
 
 _TYPES = {("float32", "float32", "float32"): OF_FLOATS, ("uint8", "int8", "int32"): OF_BYTES}
 """How operands are stored, by the types of data, weights and sums."""
@@ -86,11 +89,16 @@ def joined(module: tvm.IRModule, types: str = OF_FLOATS, kinds: Sequence[str] = 
     Returns None for a workload without a contraction of these types and kinds, or where one block cannot hold what
     follows.
     """
+    return _joined(module, module["main"], types, tuple(kinds))
+
+
+@lru_cache(_WORKLOADS)
+def _joined(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds: tuple[str, ...]) -> Joined | None:
     found = find(module, types, kinds)
     if found is not None and len(found.nests) == len(found.replaced):
         return Joined(module, found, None)
     sums: list[Any] = []
-    tvm_ffi.structural_walk(module["main"].body, [(SBlock, lambda each: sums.extend([each][each.init is None :]))])
+    tvm_ffi.structural_walk(function.body, [(SBlock, lambda each: sums.extend([each][each.init is None :]))])
     if len(sums) != 1 or types not in {operands.types for operands in _operands(Nest(None, sums[0]))}:
         return None
     schedule = Schedule(module, debug_mask=0, error_render_level="none")
@@ -237,23 +245,24 @@ def _read(function: Any, nests: list[Nest], at: int, operands: _Operands) -> Con
     access = _access(nest, operands, padding) if operator is None else _known(nest, operands, padding, operator)
     if access is None:
         return None
-    others = [v for v in nest.variables(reducing=True) if not _is_one_of(v, access.variables[2:3])]
+    kind, images, rows, columns, variables = access
+    others = [v for v in nest.variables(reducing=True) if not _is_one_of(v, variables[2:3])]
     zero = {v: tvm.tirx.const(0, str(v.ty.dtype)) for v in others if _extent(nest, v) == 1}
     weights, scales, zeros = (*operands.sources, None, None)[:3]
     return Contraction(
         nests=tuple(nests),
         replaced=(*writers, at),
-        kind=access.kind,
+        kind=kind,
         types=operands.types,
         data=padding.data,
         weights=weights,
         result=nest.block.body.buffer,
         parameters=tuple(sorted(free.intersection(places))),
-        images=access.images,
-        rows=access.rows,
-        columns=access.columns,
+        images=images,
+        rows=rows,
+        columns=columns,
         weight_at=replaced(operands.weight, zero),
-        variables=access.variables,
+        variables=variables,
         border=padding.value,
         blockwise=operands.blockwise,
         scales=scales,
@@ -281,14 +290,8 @@ def _padding(function: Any, nests: list[Nest], at: int, operands: _Operands, wri
     return found if is_number and (operands.types == OF_BYTES or float(found.value.value) == 0.0) else None
 
 
-class _Access(NamedTuple):
-    """What a sum reads (see `Contraction`)."""
-
-    kind: str
-    images: int
-    rows: Reach
-    columns: Reach
-    variables: tuple[Any, Any, Any, Any, Any]
+_Access = tuple[str, int, Reach, Reach, tuple[Any, ...]]
+"""The kind, images, rows, columns, and variables (see `Contraction`)."""
 
 
 def _access(nest: Nest, operands: _Operands, padding: Padding) -> _Access | None:
@@ -318,11 +321,9 @@ def _access(nest: Nest, operands: _Operands, padding: Padding) -> _Access | None
     places = [variable for variable in reduced if not _is_one_of(variable, [channel])]
     rows = _matrix(nest, operands.data, kept[:-1], places) if kind in (DENSE, BATCHED) and not padding.is_any else None
     if rows is not None:
-        return _Access(kind, 1, Reach(), rows, (None, None, *rest))
+        return kind, 1, Reach(), rows, (None, None, *rest)
     image = None if kind == BATCHED else _image(nest, operands.data, padding, places, inner)
-    if image is None:
-        return None
-    return _Access(kind, *image[:3], (*image[3], *rest))
+    return None if image is None else (kind, *image[:3], (*image[3], *rest))
 
 
 def _known(nest: Nest, operands: _Operands, padding: Padding, operator: Operator) -> _Access:
@@ -336,7 +337,7 @@ def _known(nest: Nest, operands: _Operands, padding: Padding, operator: Operator
     rest = None if kind == DEPTHWISE else operands.data.indices[-1], kept[-1], kept[-2] if kind == GROUPED else None
     if not operator.groups and kernel == (1, 1) and not padding.is_any and size[:-1] == results[:-1]:
         number = math.prod(size[:-1])
-        return _Access(kind, 1, Reach(), Reach(number, number), (None, None, *rest))
+        return kind, 1, Reach(), Reach(number, number), (None, None, *rest)
     rows, columns = (
         Reach(
             size[axis + 1],
@@ -346,7 +347,7 @@ def _known(nest: Nest, operands: _Operands, padding: Padding, operator: Operator
         )
         for axis in (0, 1)
     )
-    return _Access(kind, size[0], rows, columns, (*indices[:2], *rest))
+    return kind, size[0], rows, columns, (*indices[:2], *rest)
 
 
 def _reads_all(nest: Nest, operands: _Operands, variables: Sequence[Any]) -> bool:
