@@ -88,6 +88,20 @@ def test_a_crash_says_in_which_package() -> None:
     assert last_words("all is well\n") == ("all is well", "")
 
 
+def test_a_library_that_is_loaded_does_not_report_crashes_in_its_own_way() -> None:
+    code = """
+import faulthandler, os, signal
+from kintune.wire.child import starting
+faulthandler.enable(all_threads=False)
+with starting():
+    signal.signal(signal.SIGSEGV, lambda *_: os._exit(0))  # as TVM does
+os.kill(os.getpid(), signal.SIGSEGV)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGSEGV
+    assert "Fatal Python error" in ended.stderr
+
+
 def test_what_is_loaded_at_the_start_is_not_searched_for_garbage() -> None:
     held: list[list[int]] = [[] for _ in range(1000)]
     before = gc.get_freeze_count()

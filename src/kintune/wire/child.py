@@ -101,7 +101,7 @@ def starting() -> Iterator[None]:
     """Switch garbage collection off while a process loads its modules, and never collect the objects made meanwhile.
 
     None of them is garbage.  Searching them takes a quarter of the time that a process with the compiler needs to start
-    and to end.
+    and to end.  If Python reports crashes of native code, it does so in place of what was loaded, such as the compiler.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -109,6 +109,9 @@ def starting() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
+        if faulthandler.is_enabled():
+            faulthandler.disable()
+            faulthandler.enable(all_threads=False)
         if was_on:
             gc.enable()
 
