@@ -154,12 +154,12 @@ def main() -> None:
     from kintune.core.candidate import described
     from kintune.hardware.amx import permit_amx
     from kintune.hardware.cpu import data_caches, inspect_machine
-    from kintune.runtime.target import extensions_of, resolve_target
+    from kintune.runtime.target import capabilities, resolve_target
     from kintune.search.processor import Processor
 
     permit_amx()
     target = tvm.target.Target(json.loads(resolve_target("native", options.threads)))
-    machine = Processor.of(extensions_of(target), options.threads, data_caches(inspect_machine()))
+    machine = Processor.of(capabilities(target).extensions, options.threads, data_caches(inspect_machine()))
     for name in options.names or CASES:
         module = CASES[name]()
         best: dict[str, Timed] = {}

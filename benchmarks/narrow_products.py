@@ -25,7 +25,7 @@ from kintune.errors import BuildError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.measure.run import Runner
-from kintune.runtime.target import extensions_of, resolve_target
+from kintune.runtime.target import capabilities, resolve_target
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import by_program
 
@@ -93,7 +93,7 @@ def main() -> None:
     if options.fp32_panels:
         registry.PROGRAMS = (*registry.PROGRAMS, Panels())
     target = tvm.target.Target(json.loads(resolve_target("native", options.threads)))
-    machine = Processor.of(extensions_of(target), options.threads, data_caches(inspect_machine()))
+    machine = Processor.of(capabilities(target).extensions, options.threads, data_caches(inspect_machine()))
     protocol = MeasurementProtocol(threads=options.threads, repeats=5, max_seconds=0.2, operands="cool")
     runner = Runner(choose_cores(options.threads))
     for name in options.names or CASES:

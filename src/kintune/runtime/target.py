@@ -25,7 +25,6 @@ __all__ = [
     "NATIVE",
     "architecture_of",
     "capabilities",
-    "extensions_of",
     "instruction_set",
     "missing_features",
     "resolve_target",
@@ -142,11 +141,6 @@ def instruction_set(target: str) -> tuple[str, ...]:
     if capabilities_of(target).one_architecture:
         return (str(json.loads(target).get("arch", "")),)
     return extensions(_features(target))
-
-
-def extensions_of(target: tvm.target.Target) -> tuple[str, ...]:
-    """Returns the extensions (vector, matrix) of a target that is a CPU, sorted."""
-    return capabilities(target).extensions
 
 
 def missing_features(target: str) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from tvm.tirx.script.builder import ir as T  # noqa: N812
 
 from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel
 from kintune.compiler.kernels.copies import CHUNK, copying_text, pairing_text
+from kintune.compiler.kernels.instructions import PAIRS
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
 from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
@@ -46,7 +47,8 @@ __all__ = ["UNIT", "Inner", "bytes_of_a_task", "write_narrow"]
 UNIT = 16
 """The rows that are computed at once, at least."""
 
-_COLUMNS, _LANES, _PAIR = 32, 16, 2
+_LANES, _PAIR = PAIRS[0].lanes, PAIRS[0].step
+_COLUMNS = 2 * _LANES
 _DOT_ROWS, _DOT_VECTORS = 8, 2
 
 

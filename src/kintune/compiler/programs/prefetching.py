@@ -7,9 +7,11 @@ from typing import Any
 
 from tvm import tirx
 
+from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES
+
 __all__ = ["LINE_VALUES", "ask_for"]
 
-LINE_VALUES = 16
+LINE_VALUES = LINE_BYTES // WORD_BYTES
 """Values of fp32 in a cache line."""
 
 _READ, _NEAR, _DATA = 0, 2, 1

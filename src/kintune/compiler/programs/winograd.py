@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 import tvm
 
 from kintune.compiler.kernels.contraction import Contraction
+from kintune.compiler.kernels.instructions import PAIRS
 from kintune.compiler.kernels.reading import find, joined
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.epilogue import Epilogue
@@ -38,7 +39,7 @@ _SHARE = 0.8  # of the direct convolution's arithmetic, above which a variant is
 _BEHIND = 1.4  # times the estimate of the fastest size, above which a size is not offered
 _SLOWER = 4.0  # an operation of a transform takes this many times as long as one of a product
 
-_NARROW_SIZE, _NARROW_LANES = 2, 16
+_NARROW_SIZE, _NARROW_LANES = 2, PAIRS[0].lanes
 _NARROW_SLOWER = 8.0  # as `_SLOWER`, where products are of bf16
 
 _NONE = "no convolution that Winograd's transforms compute"
