@@ -176,6 +176,14 @@ def test_the_first_candidates_keep_all_threads_busy(module: Any, variant: str) -
     assert "T.parallel(T.int64(1))" not in texts[0]
 
 
+@pytest.mark.parametrize("variant", ["8x16", "16x32", "4x32"])
+def test_sums_weights_and_a_value_of_the_data_have_registers_in_convolutions(variant: str) -> None:
+    """AVX2 has no instruction that multiplies by a value from memory in all lanes."""
+    tiles, *_ = program().axes(workload(Case(14, 14, 64, 64, stride=2)), variant)
+    assert len(tiles.values) > 4
+    assert all(rows * vectors + vectors < int(variant.partition("x")[2]) for rows, vectors in tiles.values)
+
+
 def test_little_is_left_to_one_thread() -> None:
     small = workload(Case(1, 1, 32, 32))
     first = program().rule(small, "16x32", MACHINE)[0]

@@ -254,16 +254,18 @@ def _tiles(shape: _Shape, lanes: int, registers: int) -> tuple[tuple[int, int], 
         possible = [tile for tile in _TILES[registers] if tile[0] <= shape.positions]
     else:
         widths = even_widths(shape.columns.results, _WIDTHS)
-        possible = [tile for tile in itertools.product(widths, _VECTORS) if _fits_line(shape.columns, tile)]
+        possible = [tile for tile in itertools.product(widths, _VECTORS) if _fits_line(shape.columns, tile, registers)]
     used = [(rows, vectors) for rows, vectors in possible if shape.used(vectors, lanes) >= least]
     return tuple(tile for tile in used if _fits(*tile, 1, registers))
 
 
-def _fits_line(columns: Reach, tile: tuple[int, int]) -> bool:
-    """Whether a tile of a row of results has enough sums, and does not leave all results to be computed one by one."""
+def _fits_line(columns: Reach, tile: tuple[int, int], registers: int) -> bool:
+    """Whether a tile of a row of results has enough sums, a register beside them and a row of weights for the data, and
+    does not leave all results to be computed one by one.
+    """
     rows, vectors = tile
     is_written = has_written_edges(columns, rows) or inner_tiles(columns, rows) > 0
-    return is_written and rows * vectors >= min(4, columns.results)
+    return is_written and min(4, columns.results) <= rows * vectors <= registers - vectors - 1
 
 
 def _fits(rows: int, vectors: int, ways: int, registers: int) -> bool:
