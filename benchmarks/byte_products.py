@@ -149,8 +149,7 @@ def main() -> None:
     os.environ["TVM_NUM_THREADS"] = str(options.threads)
     import tvm
 
-    from kintune.compiler.programs.byte_products import ByteProducts
-    from kintune.compiler.programs.byte_tiles import ByteTiles
+    from kintune.compiler.programs.byte_products import ByteProducts, ByteTiles
     from kintune.core.candidate import described
     from kintune.hardware.amx import permit_amx
     from kintune.hardware.cpu import data_caches, inspect_machine

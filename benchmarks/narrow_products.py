@@ -46,7 +46,7 @@ def convolution(size: int, channels: int, filters: int, kernel: int = 1, stride:
 
 
 def _module(*operands: te.Tensor) -> tvm.IRModule:
-    function = te.create_prim_func(list(operands)).with_attr("layout_free_buffers", [1])
+    function = te.create_prim_func(list(operands), index_dtype_override="int64").with_attr("layout_free_buffers", [1])
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
 

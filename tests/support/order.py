@@ -38,7 +38,7 @@ LONG = (
     "tests/workers/engine/test_local_failures.py",
     "tests/kintune_lab/tuners/test_tuners.py",
     "tests/tuning/job/test_job_baselines.py",
-    "tests/compiler/programs/test_byte_tiles.py",
+    "tests/compiler/programs/test_byte_products.py",
 )
 """Files whose tests take longer than 20 seconds together, the longest first."""
 

@@ -38,7 +38,9 @@ def product(
         "residual": lambda: topi.add(topi.add(matmul, bias), matmul),
         "turned": lambda: topi.transpose(topi.add(matmul, bias)),
     }[epilogue]()
-    function = te.create_prim_func([a, w, bias, last]).with_attr("layout_free_buffers", [1])
+    function = te.create_prim_func([a, w, bias, last], index_dtype_override="int64").with_attr(
+        "layout_free_buffers", [1]
+    )
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
 

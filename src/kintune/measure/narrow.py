@@ -13,8 +13,7 @@ from tvm import te
 from kintune.compiler.build import ENTRY
 from kintune.compiler.kernels.contraction import BYTE_SUMS, Operator
 from kintune.compiler.kernels.instructions import BYTES, best
-from kintune.compiler.programs.byte_products import ByteProducts
-from kintune.compiler.programs.byte_tiles import ByteTiles
+from kintune.compiler.programs.byte_products import ByteProducts, ByteTiles
 from kintune.compiler.programs.panel_form import AMX, DOT, FMA
 from kintune.compiler.programs.panel_sum import BF16, NarrowPanels, Panels
 from kintune.compiler.programs.program import Program
@@ -126,7 +125,7 @@ def _byte_product() -> tvm.IRModule:
 
 
 def _module(*operands: Any) -> tvm.IRModule:
-    function = te.create_prim_func(list(operands)).with_attr(LAYOUT_FREE, [1])
+    function = te.create_prim_func(list(operands), index_dtype_override="int64").with_attr(LAYOUT_FREE, [1])
     return tvm.IRModule({ENTRY: function.with_attr("global_symbol", ENTRY)})
 
 

@@ -481,6 +481,7 @@ def bytes_of(
 def test_bytes_are_what_their_reading_says(note: str, convolves: bool, point: int | None, after: str) -> None:
 
     from kintune.compiler.kernels.contraction import OF_BYTES
+    from kintune.compiler.kernels.images import Image
     from kintune.compiler.kernels.microkernel import Segments
     from kintune.compiler.kernels.reading import joined, require
 
@@ -495,20 +496,16 @@ def test_bytes_are_what_their_reading_says(note: str, convolves: bool, point: in
     assert changed["main"].params[product.position].same_as(product.weights)
     assert len(product.nests) == 1 + convolves + bool(after)
     assert product.name == "sums"
-    assert (product.channels, product.depth, product.filters) == (8, 8, 5)
-    assert product.is_copied == convolves
-    assert product.batches == ()
+    assert (product.channels, product.filters, product.batches) == (8, 5, ())
+    image = Image.of(product, whole=product.border is None)
+    assert image.is_copied == convolves
     if convolves:
-        assert (product.taps, product.extents, product.positions) == ((2, 3), (2, 4, 3), 24)
-        assert product.image == (2, 5, 7)
-        assert (product.segment, product.segments) == (24, Segments(2, far=56))
-        assert product.steps == 2 * 3 * 8 // 4
-        assert [str(each.name) for each in product.brought] == ["data", *(["around"] if point is None else [])]
+        assert (image.taps, product.extents, product.positions) == ((2, 3), (2, 4, 3), 24)
+        assert (image.number, image.height, image.width, image.values) == (2, 5, 7, 2 * 3 * 8)
+        assert (image.segment, image.segments(1)) == (24, Segments(2, far=56))
         assert str(product.border) == ("around[0]" if point is None else f"T.uint8({point})")
     else:
-        assert (product.taps, product.extents, product.positions, product.image) == ((1, 1), (6,), 6, (1, 6, 1))
-        assert (product.steps, product.brought) == (2, [product.data])
-    assert [product.panels(columns) for columns in (1, 2, 4, 5, 8)] == [5, 3, 2, 1, 1]
+        assert (product.extents, product.positions, image) == ((6,), 6, Image.of_matrix(6, 8))
     assert require(module, OF_BYTES)[1].name == "sums"
 
 
@@ -535,8 +532,7 @@ def test_computed_weights_of_bytes_have_no_position() -> None:
     found = find(bytes_of(defect="computed weights", depth=6, lead=(2, 3)), OF_BYTES)
     assert found is not None
     assert found.position is None
-    assert (found.channels, found.depth, found.positions, found.is_copied) == (6, 8, 6, True)
-    assert found._replace(unit=64).depth == 64
+    assert (found.channels, found.positions) == (6, 6)
 
 
 def blockwise_of(*, zeros: str = "", defect: str = "", after: bool = False) -> Any:

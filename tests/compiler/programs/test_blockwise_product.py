@@ -131,9 +131,10 @@ def test_data_may_be_larger_than_two_gibibytes(unpacks: bool) -> None:
     )
     program, target = BlockwiseProduct(), target_of()
     (variant,) = program.variants(module, target)
+    (axis,) = program.axes(module, variant) or ()
     decision = next(
         one
-        for one in program.rule(module, variant, MACHINE)
+        for one in ((value,) for value in axis.values)
         if ("floats" in str(program.write(module, variant, one).script())) == unpacks
     )
     found = sums_of_rows(program.write(module, variant, decision))
@@ -178,4 +179,4 @@ def test_it_is_offered_for_such_products_alone() -> None:
     with pytest.raises(BuildError, match="blockwise quantised"):
         program.axes(workload(Case()), "permute16")
     (sketch,) = generate_sketches("w", module, target_of(WIDE))
-    assert json.loads(sketch.trace)["program"] == "blockwise.2:permute16"
+    assert json.loads(sketch.trace)["program"] == "blockwise.3:permute16"

@@ -23,6 +23,7 @@ from kintune.search.sketch_program import precision_of, program_of
 from tests.support.convolutions import Case, run, workload
 from tests.support.examples import compiled_examples
 from tests.support.products import product
+from tests.support.tiles import runnable_tiles
 
 pytestmark = pytest.mark.tvm
 
@@ -50,13 +51,18 @@ def program_of_kind(kind: str) -> Any:
 
 
 def agree(module: Any, target: Any, draw: Any = None) -> None:
-    """Compare each kind with the untuned program, with decisions that `draw` takes out of so many."""
-    expected = run(module, target)
-    for kind in kinds():
+    """Compare each kind with the untuned program, with decisions that `draw` takes out of so many.
+
+    Tiles are compared where they are made of vectors, too.
+    """
+    expected, found_here = run(module, target), kinds()
+    for kind in (*found_here, *(["amx"] if "dot" in found_here and "amx" not in found_here else [])):
         program = program_of_kind(kind)
         axes = program.axes(module, kind) or ()
         decisions = tuple(axis.values[draw(len(axis.values)) if draw else 0] for axis in axes)
-        found = run(program.write(module, kind, decisions), target, written=True)
+        with runnable_tiles("amxtile", "amxbf16", "avx512bf16"):
+            written = program.write(module, kind, decisions)
+        found = run(written, target, written=True)
         error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
         assert error <= ERRORS[kind], (kind, decisions, error)
 
@@ -116,7 +122,7 @@ def test_weights_may_lie_across(here: Any) -> None:
     a, w = te.placeholder((33, 70), name="a"), te.placeholder((50, 70), name="w")
     k = te.reduce_axis((0, 70), name="k")
     out = te.compute((33, 50), lambda i, j: te.sum(a[i, k] * w[j, k], axis=k), name="matmul")
-    function = te.create_prim_func([a, w, out]).with_attr("layout_free_buffers", [1])
+    function = te.create_prim_func([a, w, out], index_dtype_override="int64").with_attr("layout_free_buffers", [1])
     agree(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), here)
 
 
@@ -140,7 +146,7 @@ def test_groups_of_rows_ask_for_all_of_the_next_panel(rows: int, columns: int, c
     written = str(NarrowPanels().write(module, "amx", (units[-1], (1,), (1,)))["main"])
     found, extent = [], 1
     for line in map(str.strip, written.splitlines()):
-        if loop := re.fullmatch(r"for group in range\((\d+)\):", line):
+        if loop := re.fullmatch(r"for group in range\(T.int64\((\d+)\)\):", line):
             extent = int(loop[1])
         elif call := re.match(r'T\.call_extern\("int32", "(kt_tdpbf16ps_\dx2\w*)_[0-9a-f]{16}"', line):
             found.append(f"{extent} {call[1]}")

@@ -13,9 +13,7 @@ import msgspec
 import tvm
 import tvm_ffi
 
-from kintune.compiler.kernels.instructions import WORD_BYTES
-from kintune.compiler.kernels.microkernel import Segments
-from kintune.compiler.programs.blocks import Nest, loads_in
+from kintune.compiler.programs.blocks import Nest
 from kintune.compiler.programs.loops import replaced
 from kintune.models.blockwise import ANNOTATION
 
@@ -135,6 +133,11 @@ class Reach(NamedTuple):
         """The extent of the image with what stands around it."""
         return self.before + self.size + self.after
 
+    @property
+    def read(self) -> int:
+        """The places that are read, with those around the image."""
+        return (self.results - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
+
 
 class Contraction(NamedTuple):
     """The sums over channels c and the kernel's places (i, j) of data times a weight for a filter f.
@@ -172,7 +175,6 @@ class Contraction(NamedTuple):
     blockwise: Any = None  # a `Blockwise`
     scales: Any = None
     zeros: Any = None
-    unit: int = WORD_BYTES
 
     @property
     def position(self) -> int | None:
@@ -247,65 +249,3 @@ class Contraction(NamedTuple):
         """The weight of a place of the kernel, a channel and a filter of a group; what the kind lacks is ignored."""
         pairs = zip(self.variables, (i, j, c, f, group), strict=True)
         return replaced(self.weight_at, {variable: value for variable, value in pairs if variable is not None})
-
-    # What follows is of bytes, whose channels are filled up to a multiple of `unit` where the data is copied.
-
-    @property
-    def convolves(self) -> bool:
-        """Whether the weights have axes of the kernel's places."""
-        return self.kind != BATCHED and len(self.weights.shape) == 4
-
-    @property
-    def depth(self) -> int:
-        """The channels with those that fill them up."""
-        return -(-self.channels // self.unit) * self.unit
-
-    @property
-    def taps(self) -> tuple[int, int]:
-        """The rows and columns of the weights."""
-        return self.rows.kernel, self.columns.kernel
-
-    @property
-    def steps(self) -> int:
-        """The steps of a sum."""
-        return math.prod(self.taps) * self.depth // WORD_BYTES
-
-    @property
-    def image(self) -> tuple[int, int, int]:
-        """The extents of the data with its borders: images, rows and columns; a product has one column a row."""
-        if not self.convolves:
-            return 1, math.prod(self.extents), 1
-        n, height, width, _ = (int(extent) for extent in self.data.shape)
-        rows, columns = (reach.before + reach.after for reach in (self.rows, self.columns))
-        return n, height + rows, width + columns
-
-    @property
-    def segment(self) -> int:
-        """The bytes of a sum that lie one after another in the data as it is read, with borders and filled up."""
-        return self.depth * (self.columns.kernel if self.columns.dilation == 1 else 1)
-
-    @property
-    def segments(self) -> Segments:
-        """Where such segments lie."""
-        rows, columns = self.taps
-        wide = self.columns.dilation
-        far = self.image[2] * self.depth * self.rows.dilation
-        if wide == 1:
-            return Segments(rows, far=far)
-        return Segments(rows * columns, columns, wide * self.depth, far)
-
-    @property
-    def brought(self) -> list[Any]:
-        """The tensors that are read when data is copied."""
-        return [self.data, *(load.source for load in ([] if self.border is None else loads_in(self.border)))]
-
-    @property
-    def is_copied(self) -> bool:
-        """Whether the data is copied: for its borders, or to make whole steps of its channels."""
-        return (
-            self.rows.padded > self.rows.size or self.columns.padded > self.columns.size or self.depth != self.channels
-        )
-
-    def panels(self, columns: int) -> int:
-        """How many panels of so many columns the filters fill."""
-        return -(-self.filters // columns)

@@ -13,7 +13,7 @@ row, all of whose bytes are -128, sums what that takes from each filter; it is s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kintune.errors import BuildError
 
@@ -52,6 +52,8 @@ class Instruction(NamedTuple):
     there are so many vector `registers`.  It multiplies `step` values of the type `element` a lane, by LLVM's
     `function`; without a function by a product and a sum, which become one instruction where the CPU has it.  `signed`
     tells that bytes of the data must be signed.  One with `tiles` multiplies tiles of the data by tiles of weights.
+
+    A core multiplies `rate` vectors, or rows of tiles, a cycle; a product takes `latency` cycles until it is added.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Instruction(NamedTuple):
     function: str = ""
     signed: bool = False
     tiles: bool = False
+    rate: float = 2.0
+    latency: float = 5.0
 
     @property
     def sums(self) -> str:
@@ -106,7 +110,7 @@ class Instruction(NamedTuple):
 
 def fused(lanes: int, registers: int) -> Instruction:
     """The product and sum of fp32 in vectors of so many lanes."""
-    return Instruction("fma", f"{lanes}x{registers}", (), lanes, registers, "float", 1, "float")
+    return Instruction("fma", f"{lanes}x{registers}", (), lanes, registers, "float", 1, "float", latency=4.0)
 
 
 VALUES = fused(16, 32)
@@ -114,16 +118,18 @@ VALUES = fused(16, 32)
 
 _DOT, _AMX_16, _AMX_8 = "llvm.x86.avx512bf16.dpbf16ps.512", "llvm.x86.tdpbf16ps", "llvm.x86.tdpbusd"
 
+_TILES: Any = {"tiles": True, "rate": 1.0, "latency": 52.0}
+
 PAIRS = (
-    Instruction("tdpbf16ps", "amx", ("amx-bf16", "amx-tile"), 16, 32, "bfloat", 2, "float", _AMX_16, tiles=True),
-    Instruction("vdpbf16ps", "dot", ("avx512bf16",), 16, 32, "bfloat", 2, "float", _DOT),
+    Instruction("tdpbf16ps", "amx", ("amx-bf16", "amx-tile"), 16, 32, "bfloat", 2, "float", _AMX_16, **_TILES),
+    Instruction("vdpbf16ps", "dot", ("avx512bf16",), 16, 32, "bfloat", 2, "float", _DOT, rate=1.0),
 )
 """The instructions that multiply pairs of bf16, the best first."""
 
 _VPDPBUSD, _ARM = "llvm.x86.avx512.vpdpbusd", "llvm.aarch64.neon"
 
 BYTES = (
-    Instruction("tdpbusd", "amx", ("amx-int8", "amx-tile"), 16, 32, "i8", 4, "i32", _AMX_8, tiles=True),
+    Instruction("tdpbusd", "amx", ("amx-int8", "amx-tile"), 16, 32, "i8", 4, "i32", _AMX_8, **_TILES),
     Instruction("vpdpbusd", "vnni", ("avx512vnni",), 16, 32, "i8", 4, "i32", f"{_VPDPBUSD}.512"),
     Instruction("vpdpbusd", "vnni256", ("avxvnni",), 8, 16, "i8", 4, "i32", f"{_VPDPBUSD}.256"),
     Instruction("usdot", "usdot", ("i8mm",), 4, 32, "i8", 4, "i32", f"{_ARM}.usdot.v4i32.v16i8"),

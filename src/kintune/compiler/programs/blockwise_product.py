@@ -1,20 +1,34 @@
-"""The program for products with blockwise quantised weights of 4 and 8 bits, which are unpacked in registers."""
+"""The program for products with blockwise quantised weights of 4 and 8 bits.
+
+Few rows are multiplied while the weights are unpacked in registers.  For many, a task unpacks a panel to floats first,
+and multiplies all its rows with that.  Data that do not fill the last block of weights are copied, with zeros behind.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tvm
+from tvm import tirx
 
+from kintune.compiler.kernels.calls import address
 from kintune.compiler.kernels.contraction import OF_BLOCKWISE, Contraction
-from kintune.compiler.kernels.reading import joined, require
-from kintune.compiler.programs.blockwise_loops import Blocking, write_blockwise
-from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.core.candidate import Axis, Decision
+from kintune.compiler.kernels.cost import Work
+from kintune.compiler.kernels.images import Image, brought_in
+from kintune.compiler.kernels.instructions import fused
+from kintune.compiler.kernels.microkernel import Kernel, text_of
+from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
+from kintune.compiler.kernels.packing import packing_block
+from kintune.compiler.kernels.reading import Joined, joined, require
+from kintune.compiler.kernels.rows import Lines, Rows
+from kintune.compiler.kernels.unpacking import Packing, product_text, unpacking_text
+from kintune.compiler.programs.loops import buffer, index
+from kintune.compiler.programs.nest_program import NestProgram
+from kintune.compiler.programs.stages import Stages
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
-from kintune.search.processor import Processor
 
 __all__ = ["BlockwiseProduct"]
 
@@ -36,29 +50,73 @@ _TILES = {
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _MOST_TASKS = 192
-_FIRST = 32  # candidates of the rule
 
+_UNROLL = 4  # products with unpacked weights that are written out; the depth is whole blocks, so a multiple of it
 _AT_ONCE = 2.0  # vector instructions a cycle
-_LATENCY = 4.0  # cycles of a product that is added
-_UNPACKING = {_PERMUTES: {4: 1.9, 8: 2.0}, _CONVERTS: {4: 3.9, 8: 2.0}}
-"""Instructions that unpack a vector of weights of so many bits."""
-
-_COLD_BYTES_A_CYCLE = 6.0  # of a core, from memory
-_BYTES_A_CYCLE = 24.0  # from its second cache
-_AFTER = 6.0  # cycles for what follows a vector of sums
-_TASK_CYCLES = 500.0
+_UNPACKING = {True: {4: 1.9, 8: 2.0}, False: {4: 3.9, 8: 2.0}}
+"""Instructions that unpack a vector of weights of so many bits, by permutations or by conversions."""
 
 
-class BlockwiseProduct:
+class Blocking(NamedTuple):
+    """Register tiles of `rows` by `vectors`; tasks are `blocks` of rows by about `parts` parts of the panels.
+
+    With `unpacks`, a panel is unpacked to memory for all rows of a block.
+    """
+
+    rows: int
+    vectors: int
+    unpacks: bool
+    blocks: int
+    parts: int
+
+
+class _Case(NamedTuple):
+    """A workload, whose weights are unpacked by permutations, or by conversions."""
+
+    sums: Joined
+    permutes: bool
+    lanes: int
+
+    @property
+    def found(self) -> Contraction:
+        """The sums."""
+        return self.sums.found
+
+    def panels(self, vectors: int) -> int:
+        """How many panels of so many vectors the columns fill."""
+        return -(-self.found.filters // (vectors * self.lanes))
+
+    def packing(self, vectors: int) -> Packing:
+        """How the weights of a panel of so many vectors are packed."""
+        p = self.found.blockwise
+        return Packing(p.bits, self.lanes, vectors, p.block, p.blocks, p.zeros, self.permutes)
+
+    def kernel(self, b: Blocking) -> Kernel:
+        """The inner loops that multiply."""
+        if b.unpacks:
+            return Kernel(fused(self.lanes, 16), b.rows, b.vectors, self.found.blockwise.depth, _UNROLL)
+        return self.packing(b.vectors).kernel(b.rows)
+
+
+def _way(variant: str) -> tuple[bool, int]:
+    """Whether a variant unpacks by permutations, and its lanes."""
+    for way in (_PERMUTES, _CONVERTS):
+        lanes = variant.removeprefix(way)
+        if lanes != variant and lanes in ("4", "8", "16"):
+            return way == _PERMUTES, int(lanes)
+    raise BuildError(f"products with blockwise quantised weights have no variant {variant}")
+
+
+class BlockwiseProduct(NestProgram[_Case, Blocking]):
     """Writes a product with blockwise quantised weights; a variant says how they are unpacked, and the lanes.
 
-    The one decision is a tile in registers with blocks of rows and parts of the panels (`blockwise_loops.Blocking`): so
+    The one decision is a tile in registers with blocks of rows and parts of the panels (`Blocking`): so
     few of these go together that they are listed.
     """
 
     name = "blockwise"
-    version = 2
-    patterns: tuple[str, ...] = ()
+    version = 3
+    tiling = Blocking
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return one variant for such a product, which at most elementwise operations follow."""
@@ -68,95 +126,79 @@ class BlockwiseProduct:
         way = _PERMUTES if can.has((_VECTOR,)) else _CONVERTS
         return (f"{way}{can.lanes}",)
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
-        """Return the choice of a blocking.
+    def case(self, module: tvm.IRModule, variant: str) -> _Case:
+        """The workload, and how a variant computes it."""
+        return _Case(require(module, OF_BLOCKWISE), *_way(variant))
 
-        Raises:
-            BuildError: the workload is no such product, or there is no such variant.
-        """
-        return _choices(_size(require(module, OF_BLOCKWISE)[1], variant)).axes()
+    def lists(self, case: _Case) -> Mapping[str, Sequence[Blocking]]:
+        """All tiles, blocks of rows and parts of the panels that make different programs, with work for each task."""
+        found, all_rows = [], case.found.positions
+        for rows, vectors, unpacks in _TILES[32 if case.permutes else 16]:
+            if rows > all_rows:
+                continue
+            panels = case.panels(vectors)
+            parts = {-(-panels // -(-panels // each)) for each in _PARTS if each <= panels}
+            blocks = [each for each in _BLOCKS if each <= -(-all_rows // rows)]
+            found += [
+                Blocking(rows, vectors, unpacks, each, part)
+                for each in blocks
+                for part in sorted(parts)
+                if each * part <= _MOST_TASKS
+            ]
+        return {"rows vectors unpacks blocks parts": found}
 
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """Return the program.
+    def work(self, case: _Case, b: Blocking) -> Work:
+        """What the tasks do."""
+        p, kernel = case.found.blockwise, case.kernel(b)
+        own, unpacking = -(-case.panels(b.vectors) // b.parts), _UNPACKING[case.permutes][p.bits]
+        prepared = extra = 0.0
+        if b.unpacks:
+            prepared = p.depth * b.vectors * (unpacking + 2) / _AT_ONCE
+        else:
+            scaling = b.vectors * (2 + b.rows * (3 if p.zeros else 1)) / p.block
+            extra = kernel.words * (b.vectors * unpacking + (b.rows if p.zeros else 0) + scaling)
+        number = b.blocks * -(-case.panels(b.vectors) // own)
+        groups = -(-case.found.positions // (b.blocks * b.rows))
+        return Work(kernel, groups, own, number, p.depth * 4, prepared=prepared, extra=extra)
 
-        Raises:
-            BuildError: the workload is no such product, there is no such variant, or the decisions are not its own.
-        """
-        changed, workload, epilogue = require(module, OF_BLOCKWISE)
-        size = _size(workload, variant)
-        (blocking,) = _choices(size).picked(decisions)
-        return write_blockwise(changed, workload, epilogue, size.lanes, size.way == _PERMUTES, blocking)
+    def stages(self, case: _Case, b: Blocking) -> Stages:
+        """What computes the sums, and what follows them."""
+        w, p = case.found, case.found.blockwise
+        panel, number = b.vectors * case.lanes, case.panels(b.vectors)
+        image = Image.of_matrix(w.positions, p.inputs, p.depth)
+        data, filling = brought_in(image, w.data, None, [])
+        packing, kernel = case.packing(b.vectors), case.kernel(b)
+        made = text_of(kernel) if b.unpacks else product_text(packing, b.rows)
+        statements, buffers = [], []
+        for name, source in zip(("integers", "scales", "zeros"), w.stored_weights, strict=False):
+            word = (4,) if p.bits == 4 and source is w.weights else ()
+            shape = (number, int(source.shape[0]) // math.prod(word), panel, *word)
+            target = buffer(name, shape, str(source.dtype), "global")
 
-    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """Return the decisions of the least estimated times."""
-        size = _size(require(module, OF_BLOCKWISE)[1], variant)
-        return _choices(size).cheapest(_FIRST, lambda blocking: _cycles(size, blocking, machine))
+            def weight(_: Any, value: Any, column: Any, source: Any = source) -> Any:
+                return source[value, column]
 
+            statements.append(packing_block(f"packed_{name}", target, source, weight, w.filters, number))
+            buffers.append(target)
 
-class _Size(NamedTuple):
-    """Numbers of a workload: `way` is how weights are unpacked; a column has `depth` of them in `blocks` blocks."""
+        def addresses(o: Any, _: Any = 0) -> list[Any]:
+            """Those of a panel's integers, scales and zero points; of scales again where there are no points."""
+            given = zip((*buffers, buffers[1])[:3], packing.panel_bytes, strict=True)
+            return [address(each, o * index(math.prod(map(int, each.shape[1:])))).touched(size) for each, size in given]
 
-    way: str
-    lanes: int
-    bits: int
-    zeros: bool
-    rows: int
-    columns: int
-    depth: int
-    blocks: int
+        panels = Panels(number, buffers, addresses)
+        if b.unpacks:
+            unpacking, size = unpacking_text(packing), p.depth * panel
+            floats = buffer("floats", (size + b.rows * panel,), "float32", "global")
+            whole = address(floats, index(0))
 
-    def panels(self, vectors: int) -> int:
-        """How many panels of so many vectors the columns fill."""
-        return -(-self.columns // (vectors * self.lanes))
+            def unpacked(o: Any) -> list[Any]:
+                given = [*addresses(o), whole.touched(packing.floats_bytes)]
+                return [tirx.Evaluate(tirx.call_extern("int32", unpacking.name, *given))]
 
-
-def _size(w: Contraction, variant: str) -> _Size:
-    for way in (_PERMUTES, _CONVERTS):
-        lanes = variant.removeprefix(way)
-        if lanes != variant and lanes in ("4", "8", "16"):
-            p = w.blockwise
-            return _Size(way, int(lanes), p.bits, bool(p.zeros), w.positions, w.filters, p.depth, p.blocks)
-    raise BuildError(f"products with blockwise quantised weights have no variant {variant}")
-
-
-def _choices(size: _Size) -> ChoiceLists:
-    return ChoiceLists(BlockwiseProduct.name, {"rows vectors unpacks blocks parts": _blockings(size)})
-
-
-def _blockings(size: _Size) -> tuple[Blocking, ...]:
-    """All tiles, blocks of rows and parts of the panels that make different programs, with work for each task."""
-    found = []
-    for rows, vectors, unpacks in _TILES[32 if size.way == _PERMUTES else 16]:
-        if rows > size.rows:
-            continue
-        panels = size.panels(vectors)
-        parts = {-(-panels // -(-panels // each)) for each in _PARTS if each <= panels}
-        blocks = [each for each in _BLOCKS if each <= -(-size.rows // rows)]
-        found += [
-            Blocking(rows, vectors, unpacks, each, part)
-            for each in blocks
-            for part in sorted(parts)
-            if each * part <= _MOST_TASKS
-        ]
-    return tuple(found)
-
-
-def _cycles(size: _Size, b: Blocking, machine: Processor) -> float:
-    """The estimated cycles of the core that has the most tasks."""
-    groups = -(-size.rows // (b.blocks * b.rows))
-    own = -(-size.panels(b.vectors) // b.parts)
-    panel = b.vectors * size.lanes * (size.depth * size.bits / 8 + size.blocks * (5 if size.zeros else 4))
-    unpacking = _UNPACKING[size.way][size.bits]
-    sums = b.rows * b.vectors
-    if b.unpacks:
-        first = size.depth * b.vectors * (unpacking + 2) / _AT_ONCE
-        read = size.depth * b.vectors * size.lanes * 4 / _BYTES_A_CYCLE
-        each = max(size.depth * max(sums / _AT_ONCE, (b.rows + b.vectors) / _AT_ONCE, _LATENCY), read)
-    else:
-        step = sums + b.vectors * unpacking + (b.rows if size.zeros else 0)
-        scaling = size.blocks * b.vectors * (2 + b.rows * (3 if size.zeros else 1))
-        first, each = 0.0, size.depth * max(step / _AT_ONCE, _LATENCY) + scaling / _AT_ONCE
-    tile = each + _AFTER * sums
-    cold = panel / _COLD_BYTES_A_CYCLE
-    turns = -(-b.blocks * -(-size.panels(b.vectors) // own) // machine.threads)
-    return turns * (own * max(first + groups * tile, cold) + _TASK_CYCLES)
+            panels = Panels(number, buffers, lambda *_: [whole], unpacked, (unpacking,), (floats, size))
+        units = -(-w.positions // (b.blocks * b.rows)) * b.rows
+        of_data = Rows(Lines.of(image), data, w.extents, 1, units)
+        target = Target(w.result, w.filters, case.sums.epilogue)
+        nest = Nest(w.name, of_data, panels, target, (Share(kernel, made),), b.parts)
+        return Stages([*statements, *filling, tasks(nest)], [*buffers, *([data] if filling else [])])

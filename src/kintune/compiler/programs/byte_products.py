@@ -1,48 +1,153 @@
-"""The program for sums of products of bytes: convolutions and products of quantised networks, in vectors."""
+"""The programs for sums of products of bytes: convolutions and products of quantised networks, in vectors or tiles.
+
+Tiles take rows of the data that lie at one distance.  Those of a product are one line of them, and so are the pixels of
+a convolution of 1 x 1 with a stride of one.  For other convolutions a line is a line of pixels of the result.  If such
+lines are short and the stride is one, all lines of an image are taken as one (`kernels.rows.Lines`).
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.calls import address
 from kintune.compiler.kernels.contraction import BATCHED, DENSE, OF_BYTES, Contraction
-from kintune.compiler.kernels.instructions import BYTES, WORD_BYTES, Instruction, best, instruction_named
-from kintune.compiler.kernels.reading import joined, require
-from kintune.compiler.programs.byte_loops import Blocking, write_bytes
-from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.core.candidate import Axis, Decision
-from kintune.errors import BuildError
-from kintune.search.processor import Processor
+from kintune.compiler.kernels.cost import Work
+from kintune.compiler.kernels.images import Image, brought_in, stores
+from kintune.compiler.kernels.instructions import (
+    BYTES,
+    LINE_BYTES,
+    TILE_ROWS,
+    TILES,
+    WORD_BYTES,
+    Instruction,
+    best,
+    instruction_named,
+    is_available,
+)
+from kintune.compiler.kernels.microkernel import Kernel, registers_for
+from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
+from kintune.compiler.kernels.packing import packing_block, weight_by_value
+from kintune.compiler.kernels.reading import Joined, joined, require
+from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, copied_lines
+from kintune.compiler.programs.blocks import loads_in
+from kintune.compiler.programs.loops import buffer, index
+from kintune.compiler.programs.nest_program import NestProgram
+from kintune.compiler.programs.stages import Stages
 
-__all__ = ["ByteProducts"]
+__all__ = ["AMX", "NEEDED", "ByteProducts", "ByteTiles", "tile_heights", "tile_lines"]
+
+AMX = "amx"
+"""The variant of tiles."""
+
+NEEDED = ("amxint8", "amxtile")
+"""The extensions that kernels of tiles need, beyond those for vectors of bytes."""
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
-_VECTORS = (1, 2, 3, 4)
 _UNROLL = (1, 2, 4)
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _PARTS = (1, 2, 4, 8, 16)
-_FIRST = 32  # candidates of the rule
-
-_AT_ONCE = 2.0  # vector instructions a cycle: products, and loads
-_LATENCY = 5.0  # cycles of a product that is added
-_START = 30.0  # cycles of a tile beside its products
-_AFTER = 12.0  # cycles for what follows a vector of sums
-_OWN_BYTES, _SHARED_BYTES = 40.0, 16.0  # a cycle and core, from the second cache and from the shared one
+_LEAST_ROWS, _LEAST_STEPS = 8, 2  # of the result, and of four bytes of a row: less is left to vectors
+_UNITS = (WORD_BYTES, 16, LINE_BYTES)  # what channels may be filled up to, for tiles
+_WORTH = 0.75  # channels are filled up further only where fewer than this share of the products are left
+_LEAST_COST = 13  # of a tile, in rows: products wait for each other
+_AHEAD = 2  # steps at which weights are prefetched for tiles, whose rows the hardware does not prefetch
 
 
-class ByteProducts:
-    """Implements `Program`, written as a whole.
+class _Case(NamedTuple):
+    """A workload, the instruction that computes it, and the lines of its data."""
 
-    The decisions are the rows and vectors in registers, the steps that are written out, the blocks of rows, the parts
-    of the panels, and whether a panel is used for all rows of a block first.
+    sums: Joined
+    instruction: Instruction
+    lines: Lines
+
+    @property
+    def found(self) -> Contraction:
+        """The sums."""
+        return self.sums.found
+
+    @property
+    def batches(self) -> int:
+        """The batches, each with weights of its own."""
+        return math.prod(self.found.batches)
+
+    def units(self, height: int) -> int:
+        """The units of so many rows in a batch."""
+        return self.lines.number // self.batches * int(self.lines.units(height))
+
+    def panels(self, vectors: int) -> int:
+        """How many panels of so many vectors the columns fill."""
+        return -(-self.found.filters // (vectors * self.instruction.lanes))
+
+
+class _Tiling(NamedTuple):
+    """`rows` or tiles of `height` rows by `vectors` of columns in registers, and `unroll` steps written out.
+
+    Tasks are `blocks` of rows by `parts` of the panels.
+
+    With `panels_first` a panel is used for all rows of a block before the next one is.  With `copies` a task copies the
+    lines of pixels that it reads, with their borders; else all are copied first.
     """
 
+    rows: int
+    vectors: int
+    blocks: int
+    parts: int
+    panels_first: int
+    height: int = 1
+    unroll: int = 1
+    copies: int = 0
+
+    def units(self, case: _Case) -> int:
+        """The units of rows of a task."""
+        return -(-case.units(self.height) // (self.blocks * self.rows)) * self.rows
+
+
+class _Bytes(NestProgram[_Case, _Tiling]):
+    version = 3
+    tiling: Callable[..., _Tiling] = _Tiling
+
+    def case(self, module: tvm.IRModule, variant: str) -> _Case:
+        """The workload, and how a variant computes it."""
+        sums = require(module, OF_BYTES)
+        return _Case(sums, *self._lines(sums.found, variant))
+
+    @abstractmethod
+    def _lines(self, found: Contraction, variant: str) -> tuple[Instruction, Lines]:
+        """The instruction of a variant, and the lines of the data."""
+
+    def fits(self, case: _Case, t: _Tiling) -> bool:
+        """Whether sums, weights and data fit the registers, parts divide the panels, and each block has a tile."""
+        i, rows = case.instruction, t.rows + case.instruction.signed
+        if i.tiles:
+            in_registers = registers_for(t.rows, t.vectors) <= TILES
+        else:
+            in_registers = rows * t.vectors + t.vectors + i.signed + 1 <= i.registers
+        tiles = -(-case.units(t.height) // t.rows)
+        return in_registers and case.panels(t.vectors) % t.parts == 0 and t.blocks <= tiles
+
+    def work(self, case: _Case, t: _Tiling) -> Work:
+        """What the tasks do."""
+        image, units = case.lines.image, t.units(case)
+        copied = copied_lines(case.lines, t.height, units) * image.line if t.copies else 0
+        brought = image.number * image.height * image.line if image.is_copied and not t.copies else 0
+        own, number = case.panels(t.vectors) // t.parts, case.batches * t.blocks * t.parts
+        row_bytes, first = image.depth * image.taps[0], bool(t.panels_first)
+        return Work(_kernel(case, t), units // t.rows, own, number, row_bytes, first, copied=copied, brought=brought)
+
+    def stages(self, case: _Case, t: _Tiling) -> Stages:
+        """What computes the sums, and what follows them."""
+        return _stages(case, t)
+
+
+class ByteProducts(_Bytes):
+    """Implements `Program`, in vectors; a variant is an instruction."""
+
     name = "bytes"
-    version = 2
-    patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return the widest instruction that the CPU has, for sums of products of bytes.
@@ -50,113 +155,147 @@ class ByteProducts:
         Elementwise operations may follow the sums, and nothing else.
         """
         instruction = best(BYTES, target)
-        return (
-            () if instruction is None or joined(module, OF_BYTES, (DENSE, BATCHED)) is None else (instruction.variant,)
-        )
+        found = joined(module, OF_BYTES, (DENSE, BATCHED))
+        return () if instruction is None or found is None else (instruction.variant,)
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
-        """Return the choices.
+    def _lines(self, found: Contraction, variant: str) -> tuple[Instruction, Lines]:
+        return instruction_named(BYTES, variant), _lines_of(found, _image(found))
 
-        Raises:
-            BuildError: the workload sums no products of bytes, or there is no such variant.
+    def lists(self, case: _Case) -> Mapping[str, Sequence[int]]:
+        """The values that are offered."""
+        rows, vectors = case.found.positions, case.panels(1)
+        return {
+            "rows": [each for each in _ROWS if each <= rows],
+            "vectors": range(1, min(4, vectors) + 1),
+            "unroll": [each for each in _UNROLL if case.lines.image.segment // WORD_BYTES % each == 0],
+            "blocks": [blocks for blocks in _BLOCKS if blocks <= rows],
+            "parts": [parts for parts in _PARTS if parts <= vectors],
+            "panels_first": (0, 1),
+        }
+
+
+class ByteTiles(_Bytes):
+    """Implements `Program`, in tiles of AMX."""
+
+    name = "byte_tiles"
+    tiling = staticmethod(lambda tiles, **others: _Tiling(tiles, **others))
+
+    def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
+        """Return "amx" for sums of products of bytes that are large enough, on a CPU that has AMX for bytes.
+
+        Elementwise operations may follow the sums, and nothing else.
         """
-        return _choices(_sizes(require(module, OF_BYTES)[1], instruction_named(BYTES, variant))).axes()
+        if not is_available(_TILE, target) or best(BYTES, target) is None:
+            return ()
+        sums = joined(module, OF_BYTES)
+        if sums is None or sums.found.positions < _LEAST_ROWS:
+            return ()
+        return (AMX,) if _image(sums.found).segment >= _LEAST_STEPS * WORD_BYTES else ()
 
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """Return the program.
+    def instructions(self, variant: str) -> tuple[str, ...]:
+        """Return the extensions that kernels need, beyond those which any kernel may use."""
+        return NEEDED
 
-        Raises:
-            BuildError: the workload sums no products of bytes, or the decisions make no program.
-        """
-        changed, workload, epilogue = require(module, OF_BYTES)
-        sizes = _sizes(workload, instruction_named(BYTES, variant))
-        blocking = _blocking(sizes, *_choices(sizes).picked(decisions))
-        if not _fits(sizes, blocking):
-            tile = f"{blocking.rows} by {blocking.vectors}"
-            raise BuildError(f"the tile of {tile} vectors, or {blocking.parts} parts of the panels, do not fit")
-        return write_bytes(changed, workload, epilogue, blocking)
+    def _lines(self, found: Contraction, variant: str) -> tuple[Instruction, Lines]:
+        return _TILE, tile_lines(found)
 
-    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """Return the decisions of the least estimated times."""
-        sizes = _sizes(require(module, OF_BYTES)[1], instruction_named(BYTES, variant))
-
-        def cost(*values: int) -> float | None:
-            blocking = _blocking(sizes, *values)
-            return _cycles(sizes, blocking, machine) if _fits(sizes, blocking) else None
-
-        return _choices(sizes).cheapest(_FIRST, cost)
-
-
-class _Sizes(NamedTuple):
-    """Numbers of a workload: `rows` of the result, `filters`, and the `steps` of a sum, of which `segment` lie side by
-    side; the `depth` of the data, and `taps`, the rows of the weights.  `instruction` adds the products.  There are
-    `batches` of rows with weights of their own.
-    """
-
-    rows: int
-    filters: int
-    steps: int
-    segment: int
-    depth: int
-    taps: int
-    instruction: Instruction
-    batches: int = 1
-
-    def panels(self, vectors: int) -> int:
-        """How many panels of so many vectors the filters fill."""
-        return -(-self.filters // (vectors * self.instruction.lanes))
+    def lists(self, case: _Case) -> Mapping[str, Sequence[int]]:
+        """The values that are offered."""
+        lines, vectors, image = case.lines, case.panels(1), case.lines.image
+        heights = tile_heights(lines.length)
+        most = case.units(min(heights))
+        copies = image.is_copied and image.number == 1 and (lines.through or lines.number > 1)
+        return {
+            "height": heights,
+            "tiles": range(1, min(4, most) + 1),
+            "vectors": range(1, min(2, vectors) + 1),
+            "blocks": [blocks for blocks in _BLOCKS[:16] if blocks <= most],
+            "parts": [parts for parts in _PARTS if parts <= vectors],
+            "panels_first": (0, 1),
+            "copies": (0, 1) if copies else (0,),
+        }
 
 
-def _sizes(w: Contraction, instruction: Instruction) -> _Sizes:
-    together = w.taps[1] == 1 or w.columns.dilation == 1
-    segment = w.depth // WORD_BYTES * (w.taps[1] if together else 1)
-    return _Sizes(w.positions, w.filters, w.steps, segment, w.depth, w.taps[0], instruction, math.prod(w.batches))
+_TILE = next(each for each in BYTES if each.tiles)
 
 
-def _choices(w: _Sizes) -> ChoiceLists:
-    """Rows, vectors, steps written out, blocks, parts, and whether panels come first."""
-    vectors = w.panels(1)
-    values = {
-        "rows": tuple(rows for rows in _ROWS if rows <= w.rows),
-        "vectors": tuple(each for each in _VECTORS if each <= vectors),
-        "unroll": tuple(each for each in _UNROLL if w.segment % each == 0),
-        "blocks": tuple(blocks for blocks in _BLOCKS if blocks <= w.rows),
-        "parts": tuple(parts for parts in _PARTS if parts <= vectors),
-        "panels_first": (0, 1),
-    }
-    return ChoiceLists(ByteProducts.name, values)
+def _image(found: Contraction, unit: int = WORD_BYTES) -> Image:
+    """The data of a workload, whose channels are filled up to a multiple of `unit`."""
+    return Image.of(found, -(-found.channels // unit) * unit, whole=found.border is None)
 
 
-def _blocking(w: _Sizes, rows: int, vectors: int, unroll: int, blocks: int, parts: int, panels_first: int) -> Blocking:
-    return Blocking(rows, vectors, unroll, blocks, parts, bool(panels_first), w.instruction)
+def _lines_of(w: Contraction, image: Image) -> Lines:
+    """The lines of a workload; of a batch, if weights differ by batches."""
+    lines = Lines.of(image)
+    return lines._replace(number=math.prod(w.batches), length=w.positions) if w.batches else lines
 
 
-def _fits(w: _Sizes, b: Blocking) -> bool:
-    """Whether sums, a row of weights and a value of the data fit the registers, and tasks are whole.
+def tile_lines(w: Contraction) -> Lines:
+    """The lines of a workload for tiles, with its channels filled up as tiles need them."""
+    images = [_image(w, unit) for unit in _UNITS]
+    fewest = min(images, key=lambda image: _chunks(image)[0])
+    image = fewest if _chunks(fewest)[0] < _WORTH * _chunks(images[0])[0] else images[0]
+    lines = _lines_of(w, image)
+    if image.is_plain or image.strides != (1, 1):
+        return lines
+    return min(lines, Lines.of_images(image), key=lambda each: each.number * _cost(each.length))
 
-    Parts must divide the panels, and each block must have a tile.
-    """
-    tiles = -(-w.rows // b.rows)
-    rows = b.rows + w.instruction.signed
-    in_registers = rows * b.vectors + b.vectors + rows - b.rows + 1 <= w.instruction.registers
-    return in_registers and w.panels(b.vectors) % b.parts == 0 and b.blocks <= tiles
+
+def tile_heights(length: int) -> tuple[int, ...]:
+    """The heights that tiles may have, in rows: a line in the fewest tiles, or in one or two more, about evenly cut."""
+    fewest = -(-length // TILE_ROWS)
+    return tuple(sorted({-(-length // (fewest + more)) for more in range(3) if fewest + more <= length}))
 
 
-def _cycles(w: _Sizes, b: Blocking, machine: Processor) -> float:
-    """The estimated cycles of the core that has the most tasks."""
-    groups = -(-w.rows // (b.blocks * b.rows))
-    own = w.panels(b.vectors) // b.parts
-    weights = b.panel * WORD_BYTES  # bytes of a step
-    panel = w.steps * weights
-    data = groups * b.rows * w.depth * w.taps
-    step = max((b.rows + w.instruction.signed) * b.vectors / _AT_ONCE, (b.rows + b.vectors) / _AT_ONCE, _LATENCY)
-    nearest = machine.caches[0] / 2
-    reused = panel if b.panels_first else own * panel
-    if reused > nearest:
-        step = max(step, weights / (_OWN_BYTES if reused < machine.caches[1] / 2 else _SHARED_BYTES))
-    follows = _AFTER * b.rows * b.vectors
-    loop = 1.0 + 0.1 / b.unroll
-    tile = w.steps * step * loop + follows + _START
-    again = own * data / _OWN_BYTES if b.panels_first and data > nearest else 0.0
-    tasks = -(-w.batches * b.blocks * b.parts // machine.threads)
-    return tasks * (groups * own * tile + again)
+def _chunks(image: Image) -> tuple[int, int]:
+    """The rows of tiles of a segment, and their words, which divide it."""
+    words = image.segment // WORD_BYTES
+    each = max(size for size in range(1, LINE_BYTES // WORD_BYTES + 1) if words % size == 0)
+    return words // each, each
+
+
+def _cost(length: int) -> int:
+    tiles = -(-length // TILE_ROWS)
+    return tiles * max(_LEAST_COST, -(-length // tiles))
+
+
+def _kernel(case: _Case, t: _Tiling) -> Kernel:
+    image, instruction = case.lines.image, case.instruction
+    if not instruction.tiles:
+        steps = image.segment // WORD_BYTES
+        return Kernel(instruction, t.rows, t.vectors, steps, t.unroll, image.segments(1))
+    steps, words = _chunks(image)
+    return Kernel(
+        instruction, t.rows, t.vectors, steps, segments=image.segments(1), pitch=case.lines.pitch, height=t.height,
+        words=words, ahead=_AHEAD * words * t.vectors * instruction.vector_bytes,
+    )  # fmt: skip
+
+
+def _stages(case: _Case, t: _Tiling) -> Stages:
+    w, lines, image = case.found, case.lines, case.lines.image
+    kernel, panels, batches, units = _kernel(case, t), case.panels(t.vectors), case.batches, t.units(case)
+    panel = t.vectors * case.instruction.lanes
+    packed = buffer("packed", (batches * panels, image.values // WORD_BYTES, panel, WORD_BYTES), "int8", "global")
+    weight = weight_by_value(w, image.values // image.depth, image.depth, image.channels)
+    packing = packing_block("packed_bytes", packed, w.weights, weight, w.filters, panels, computed=w.position is None)
+    around = [load.source for load in loads_in(w.border)] if image.is_copied and w.border is not None else []
+    data, copying = (w.data, []) if t.copies else brought_in(image, w.data, w.border, around)
+    if t.copies:
+        writer = stores(image, w.data, w.border)
+        rows: Rows = TaskLines(lines, w.data, w.extents, t.height, units, writer, str(w.data.dtype), around)
+    else:
+        rows = Rows(lines, data, w.extents, t.height, units, batches)
+
+    def addresses(o: Any, offset: Any) -> list[Any]:
+        return [address(packed, o * index(kernel.panel_bytes) + offset)]
+
+    nest = Nest(
+        w.name,
+        rows,
+        Panels(panels, [packed], addresses, batched=True),
+        Target(w.result, w.filters, case.sums.epilogue),
+        (Share.of(kernel),),
+        t.parts,
+        bool(t.panels_first),
+    )
+    return Stages([packing, *copying, tasks(nest)], [packed, *([data] if copying else [])])

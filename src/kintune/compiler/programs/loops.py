@@ -20,19 +20,19 @@ _TASKS = 256
 """Parts into which rows are divided, at most."""
 
 
-def index(value: int) -> Any:
-    """A constant index."""
-    return tirx.IntImm(INDEX, value)
+def index(value: Any) -> Any:
+    """A number as an index; an expression as it is."""
+    return tirx.IntImm(INDEX, value) if isinstance(value, int) else value
 
 
-def buffer(name: str, shape: Sequence[int], dtype: str, scope: str = "local") -> Any:
+def buffer(name: str, shape: Sequence[Any], dtype: str, scope: str = "local") -> Any:
     """A new buffer; a statement `AllocBuffer` or a root block must allocate it."""
     return tirx.decl_buffer([index(extent) for extent in shape], dtype, name, scope=scope)
 
 
-def loop(name: str, extent: int, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL) -> Any:
+def loop(name: str, extent: Any, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL) -> Any:
     """A loop over a new variable from 0 to `extent`; no loop where that is 1, for the sake of shorter programs."""
-    if extent == 1:
+    if isinstance(extent, int) and extent == 1:
         return body(index(0))
     variable = tirx.Var(name, INDEX)
     return tirx.For(variable, index(0), index(extent), kind, body(variable))

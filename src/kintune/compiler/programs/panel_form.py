@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK
-from kintune.compiler.kernels.instructions import PAIRS, VALUES, WORD_BYTES, Instruction
+from kintune.compiler.kernels.images import Image
+from kintune.compiler.kernels.instructions import PAIRS, VALUES, Instruction
 from kintune.compiler.kernels.microkernel import WHOLE, Kernel, Segments
+from kintune.compiler.kernels.rows import Lines
 
 __all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
 
@@ -39,16 +41,6 @@ class Inner(NamedTuple):
         return _INSTRUCTIONS[self.kind]
 
     @property
-    def words(self) -> int:
-        """Words of a row that a step takes."""
-        return self.step * self.size // WORD_BYTES if self.instruction.tiles else 1
-
-    @property
-    def steps(self) -> int:
-        """Steps of the kernel for `step` values."""
-        return self.step * self.size // WORD_BYTES // self.words
-
-    @property
     def is_narrow(self) -> bool:
         """Whether it multiplies bf16."""
         return self.kind != FMA
@@ -59,14 +51,14 @@ class Inner(NamedTuple):
         return CHUNK if self.is_narrow else 1
 
     @property
+    def steps(self) -> int:
+        """The steps of the kernel for so many values."""
+        return CHUNK // 2 if self.kind == DOT else 1
+
+    @property
     def size(self) -> int:
         """Bytes of a value."""
         return 2 if self.is_narrow else 4
-
-    @property
-    def loop_bytes(self) -> int:
-        """Bytes of a panel that the loop of the kernel reads at once."""
-        return self.columns * WORD_BYTES * self.words
 
     def kernel(
         self, units: int, steps: int, pitch: int, segments: Segments = WHOLE, *, adds: bool = False, lines: int = 0
@@ -75,11 +67,10 @@ class Inner(NamedTuple):
 
         A segment has so many times `step` values.
         """
-        instruction = self.instruction
-        rows = units if instruction.tiles else self.rows
+        rows, words = (units, CHUNK // 2) if self.instruction.tiles else (self.rows, 1)
         return Kernel(
-            instruction, rows, self.columns // instruction.lanes, steps * self.steps, segments=segments, pitch=pitch,
-            adds=adds, words=self.words, joined=True, lines=lines,
+            self.instruction, rows, self.columns // _LANES, steps * self.steps, segments=segments, pitch=pitch,
+            adds=adds, words=words, joined=True, lines=lines,
         )  # fmt: skip
 
     @property
@@ -133,14 +124,13 @@ class Form(NamedTuple):
     """A sum as the inner kernel reads it: `runs` of `values` each, in `chunks` steps; `panels` of columns.
 
     A run is `pieces` of equal size that lie apart in the data, one for each row of the kernel if it is more than one.
-    There are `rows` in each of the `images`; where the way is direct, all are of one image.  In the other ways, lines
-    of the image with their zeros are `pitch` places long.
+    There are `rows` in each of the `images`; where the way is direct, all are of one image.
     """
 
     way: Way
+    image: Image
     images: int
     rows: int
-    pitch: int
     panels: int
     runs: int
     values: int
@@ -156,20 +146,17 @@ class Form(NamedTuple):
 def form_of(found: Contraction, inner: Inner) -> Form:
     """The form of a sum."""
     y, x = found.rows, found.columns
-    whole = x.dilation == 1
-    values = found.channels * (x.kernel if whole else 1)
-    runs = y.kernel * (1 if whole else x.kernel)
+    image = Image.of(found, whole=found.is_direct)
+    values, runs = image.segment, image.values // image.segment
     chunks, panels = -(-values // inner.step), -(-found.filters // inner.columns)
-    pitch = (x.results - 1) * x.stride + (x.kernel - 1) * x.dilation + 1
     if found.is_direct:
-        return Form(Way.DIRECT, 1, found.positions, pitch, panels, runs, values, chunks)
-    rows = x.results * y.results
-    spread = (y.results - 1) * pitch + x.results
-    in_place = y.stride == x.stride == 1 and whole and values % inner.step == 0
+        return Form(Way.DIRECT, image, 1, found.positions, panels, runs, values, chunks)
+    rows, spread = x.results * y.results, Lines.of_images(image).length
+    in_place = y.stride == x.stride == x.dilation == 1 and values % inner.step == 0 and spread >= inner.rows
     times = -(-spread // inner.rows) / -(-rows // inner.rows)
     if in_place and times <= _MOST_SPREAD and (times - 1) * found.filters <= _COPY[inner.kind]:
-        return Form(Way.IMAGE, found.images, spread, pitch, panels, runs, values, chunks)
+        return Form(Way.IMAGE, image, found.images, spread, panels, runs, values, chunks)
     joined = -(-runs * values // inner.step)
-    if whole and joined < runs * chunks:  # less is filled up with zeros
-        return Form(Way.GATHERED, found.images, rows, pitch, panels, 1, runs * values, joined, runs)
-    return Form(Way.GATHERED, found.images, rows, pitch, panels, runs, values, chunks)
+    if x.dilation == 1 and joined < runs * chunks:  # less is filled up with zeros
+        return Form(Way.GATHERED, image, found.images, rows, panels, 1, runs * values, joined, runs)
+    return Form(Way.GATHERED, image, found.images, rows, panels, runs, values, chunks)

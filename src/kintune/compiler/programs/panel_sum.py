@@ -7,24 +7,25 @@ pairs of values in vectors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import tvm
 
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK
+from kintune.compiler.kernels.cost import Work
 from kintune.compiler.kernels.instructions import TILE_ROWS
 from kintune.compiler.kernels.reading import Joined, joined
-from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.kept_parameters import keep
-from kintune.compiler.programs.panel_costs import promising
+from kintune.compiler.programs.loops import INDEX
+from kintune.compiler.programs.nest_program import NestProgram
 from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Kept, Tiling, Way, form_of
-from kintune.compiler.programs.panel_kernel import write_sum
-from kintune.compiler.programs.stages import with_stages
-from kintune.core.candidate import Axis, Decision
+from kintune.compiler.programs.panel_kernel import kernels, write_sum
+from kintune.compiler.programs.stages import Stages, with_stages
+from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
-from kintune.search.processor import Processor
 
 __all__ = ["BF16", "NEEDED", "VECTOR", "NarrowPanels", "Panels"]
 
@@ -45,16 +46,21 @@ _DEPTHS = (1, 2, 3, 4, 6, 8)
 _MOST_BYTES = 3 << 20  # of the rows of a task
 _MOST_WASTE = 0.2  # rows or panels that are computed and not used, as a share of those that are
 _LEAST_USE = 0.25  # of what the inner kernel multiplies, the share that is not zeros of padding
-_FIRST = 32  # candidates of the rule
+_COPIED, _GATHERED = 2.4, 3.2  # times the bytes of a row that are moved until it is rounded, or copied together
 
 
-class _PanelProgram:
-    """What the programs have in common; a variant is a kind of inner kernels.
+class _Case(NamedTuple):
+    """A workload, its sum as an inner kernel reads it, and the kernel."""
 
-    The decisions are units of rows of a task, parts of the columns, and parts of the sum (`panel_form.Tiling`).
-    """
+    sums: Joined
+    form: Form
+    inner: Inner
 
-    name = ""
+
+class _PanelProgram(NestProgram[_Case, Tiling]):
+    """What the programs have in common; a variant is a kind of inner kernels."""
+
+    tiling = Tiling
     kinds: tuple[str, ...] = ()
     least_flops = 0.0
     """Of a sum that is worth the program."""
@@ -66,18 +72,9 @@ class _PanelProgram:
         if kind is None:
             return ()
         matched = joined(module)
-        if matched is None or matched.found.flops < self.least_flops:
+        if matched is None or matched.found.index_type != INDEX or matched.found.flops < self.least_flops:
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
-
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
-        """The choices of units, parts and depth.
-
-        Raises:
-            BuildError: the workload has no such sum, or there is no such variant of it.
-        """
-        form, inner = self._form(_found(module), variant)
-        return self._choices(form, inner).axes()
 
     def write(
         self,
@@ -93,14 +90,13 @@ class _PanelProgram:
         Raises:
             BuildError: the workload has no such sum, there is no such variant of it, or the decisions are not its own.
         """
-        matched = _found(module)
-        form, inner = self._form(matched, variant)
-        tiling = Tiling(*self._choices(form, inner).picked(decisions))
+        case = self.case(module, variant)
+        matched, tiling = case.sums, self.picked(case, decisions)
         data, result = matched.data_position, matched.result_position
         params = matched.module["main"].params
         others = tuple(params[position] for position in sorted(set(kept) - {data, result}))
         in_bf16 = Kept(data in kept, result in kept, others)
-        stages = write_sum(matched.found, inner, tiling, matched.epilogue, in_bf16)
+        stages = write_sum(matched.found, case.inner, tiling, matched.epilogue, in_bf16)
         written = with_stages(matched.module, matched.found, stages, matched.epilogue)
         return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
@@ -119,27 +115,50 @@ class _PanelProgram:
         is_read = any(matched.found.data.same_as(each) for each in read)
         return frozenset() if is_read else frozenset({matched.data_position} - {-1})
 
-    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """The decisions of the least estimated times."""
-        form, inner = self._form(_found(module), variant)
-        choices = self._choices(form, inner)
-        return list(map(choices.decisions, promising(form, inner, machine, choices.values)[:_FIRST]))
-
-    def _form(self, matched: Joined, variant: str) -> tuple[Form, Inner]:
+    def case(self, module: tvm.IRModule, variant: str) -> _Case:
+        """The workload and its kernel."""
+        matched = _found(module)
         if variant not in self.kinds:
             raise BuildError(f"{self.name} has no variant {variant}")
         inner = _inner(matched.found, variant)
-        return form_of(matched.found, inner), inner
+        return _Case(matched, form_of(matched.found, inner), inner)
 
-    def _choices(self, form: Form, inner: Inner) -> ChoiceLists:
-        return ChoiceLists(self.name, _values(form, inner))
+    def lists(self, case: _Case) -> Mapping[str, Sequence[int]]:
+        """The values of units, parts and depth."""
+        _, form, inner = case
+        units = -(-form.rows // inner.rows)
+        most = max(1, _MOST_BYTES // (inner.size * inner.rows * form.steps * inner.step))
+        offered = sorted({*_UNITS, *(-(-units // number) for number in _EVEN)})
+        heights = [each for each in offered if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE]
+        parts = [each for each in _PARTS if each <= form.panels]
+        parts = [each for each in parts if _waste(form.panels, -(-form.panels // each)) <= _MOST_WASTE]
+        deep = form.runs if form.way is Way.IMAGE else form.steps * inner.step // CHUNK
+        depths = [each for each in _DEPTHS if each <= max(1, deep)]
+        return {"units": heights or [1], "parts": parts, "depth": depths}
+
+    def work(self, case: _Case, tiling: Tiling) -> Work:
+        """What the tasks do."""
+        _, form, inner = case
+        own, rows = -(-form.panels // tiling.parts), tiling.units * inner.rows
+        _, kernel = kernels(form, inner, tiling)[0]
+        if form.way is not Way.IMAGE:
+            kernel = kernel._replace(steps=form.steps * inner.steps)
+        number = form.images * -(-form.rows // rows) * -(-form.panels // own)
+        row_bytes = form.steps * inner.step * inner.size
+        copied = rows * row_bytes * (_COPIED if form.runs == form.pieces == 1 else _GATHERED)
+        groups = -(-tiling.units // min(2, tiling.units)) if inner.instruction.tiles else tiling.units
+        return Work(kernel, groups, own, number, row_bytes, shares=tiling.depth, copied=copied)
+
+    def stages(self, case: _Case, tiling: Tiling) -> Stages:
+        """What computes the sums, and what follows them, with all tensors in fp32."""
+        return write_sum(case.sums.found, case.inner, tiling, case.sums.epilogue, Kept())
 
 
 class NarrowPanels(_PanelProgram):
     """Writes sums of products with constant weights in bf16."""
 
     name = "narrow"
-    version = 5
+    version = 6
     patterns: tuple[str, ...] = ()
     precision = BF16
     kinds = (AMX, DOT)
@@ -157,7 +176,7 @@ class Panels(_PanelProgram):
     """
 
     name = "panels"
-    version = 3
+    version = 4
     patterns: tuple[str, ...] = ()
     kinds = (FMA,)
     least_flops = 1_000_000.0
@@ -165,8 +184,8 @@ class Panels(_PanelProgram):
 
 def _found(module: tvm.IRModule) -> Joined:
     matched = joined(module)
-    if matched is None:
-        raise BuildError("the workload is no sum of products with constant weights")
+    if matched is None or matched.found.index_type != INDEX:
+        raise BuildError(f"the workload is no sum of products with constant weights, with indices of {INDEX}")
     return matched
 
 
@@ -198,20 +217,6 @@ def _use(found: Contraction, inner: Inner) -> float:
     """The share of the values and columns that the inner kernel multiplies which are not zeros of padding."""
     form = form_of(found, inner)
     return form.values / (form.chunks * inner.step) * found.filters / (form.panels * inner.columns)
-
-
-def _values(form: Form, inner: Inner) -> dict[str, tuple[int, ...]]:
-    """The values of units, parts and depth."""
-    units = -(-form.rows // inner.rows)
-    most = max(1, _MOST_BYTES // (inner.size * inner.rows * form.steps * inner.step))
-    offered = sorted({*_UNITS, *(-(-units // number) for number in _EVEN)})
-    heights = [each for each in offered if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE]
-    parts = [
-        each for each in _PARTS if each <= form.panels and _waste(form.panels, -(-form.panels // each)) <= _MOST_WASTE
-    ]
-    deep = form.runs if form.way is Way.IMAGE else form.steps * inner.step // CHUNK
-    depths = tuple(each for each in _DEPTHS if each <= max(1, deep))
-    return {"units": tuple(heights or [1]), "parts": tuple(parts), "depth": depths}
 
 
 def _waste(total: int, size: int) -> float:

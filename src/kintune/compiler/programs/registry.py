@@ -9,8 +9,7 @@ import tvm
 from kintune.compiler.faults import as_build_error, left_out
 from kintune.compiler.programs.attention import AttentionProgram
 from kintune.compiler.programs.blockwise_product import BlockwiseProduct
-from kintune.compiler.programs.byte_products import ByteProducts
-from kintune.compiler.programs.byte_tiles import ByteTiles
+from kintune.compiler.programs.byte_products import ByteProducts, ByteTiles
 from kintune.compiler.programs.depthwise import DepthwiseConvolution
 from kintune.compiler.programs.narrow_attention import NarrowAttention
 from kintune.compiler.programs.panel_sum import NarrowPanels

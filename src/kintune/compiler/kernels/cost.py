@@ -1,0 +1,72 @@
+"""How long the loops around a micro-kernel take: an estimate, from the table of instructions and the processor.
+
+It ranks tilings of one workload.  Rates are of one core; those of caches were measured on a Zen 4 and on a Sapphire
+Rapids, and stand for both.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kintune.compiler.kernels.microkernel import Kernel
+from kintune.search.processor import Processor
+
+__all__ = ["Work", "cycles"]
+
+_LOADS = 2.0  # vectors, words or rows of tiles that are loaded a cycle
+_OWN_BYTES, _SHARED_BYTES, _FAR_BYTES = 40.0, 12.0, 6.0  # a cycle: from the second cache, the shared one, and memory
+_COPIED_BYTES = 16.0  # a cycle
+_INSIDE = 0.5  # the share of a cache for what is read again
+_START = 30.0  # cycles of a call of a kernel beside its products
+_TURN = 0.1  # of a step, for the turn of a loop in which it is the only one
+_AFTER = 10.0  # cycles for what follows a vector of sums
+_TASK = 300.0
+_LAUNCH = 5000.0  # cycles of another parallel loop
+
+
+class Work(NamedTuple):
+    """What the tasks do: each calls a kernel with each of its `panels` for `groups` groups of units.
+
+    The sum of a group is computed in `shares` calls.  A row has `row_bytes` bytes of data.  With `panels_first` a panel
+    is used for all groups before the next one is.  There are `tasks` in all.
+
+    A task writes `copied` bytes of data first, and all threads together `brought` bytes before the tasks begin.  It
+    runs `prepared` cycles before the kernels of a panel, and a kernel `extra` instructions of vectors more in a step.
+    """
+
+    kernel: Kernel
+    groups: int
+    panels: int
+    tasks: int
+    row_bytes: int
+    panels_first: bool = True
+    shares: int = 1
+    copied: float = 0.0
+    brought: float = 0.0
+    prepared: float = 0.0
+    extra: float = 0.0
+
+
+def cycles(work: Work, machine: Processor) -> float:
+    """The estimated cycles of the core that has the most tasks."""
+    k = work.kernel
+    instruction = k.instruction
+    rows = k.rows * (k.height if instruction.tiles else 1)
+    steps, panel = k.segments.number * k.steps, k.segments.number * k.steps * k.step_bytes
+    each = 1 if instruction.tiles else k.words  # products of a step for each of its sums
+    products = each * (rows + instruction.signed) * k.vectors / instruction.rate + work.extra / _LOADS
+    loads = (each * rows + k.vectors * (k.words if instruction.tiles else 1)) / _LOADS
+    busy = max(products, loads, each * instruction.latency)
+    near, own = (_INSIDE * size for size in machine.caches[:2])
+    again, data = (panel, work.groups * rows) if work.panels_first else (work.panels * panel, rows)
+    read = 0.0
+    if again / work.shares > near:
+        read += k.step_bytes / (_OWN_BYTES if again <= own else _SHARED_BYTES)
+    if data * work.row_bytes / work.shares > near:
+        read += rows * work.row_bytes / steps / _OWN_BYTES
+    call = steps * max(busy, read) * (1 + _TURN / k.unroll) + work.shares * _START + _AFTER * rows * k.vectors
+    products_of_task = work.panels * (work.prepared + work.groups * call)
+    weights = work.panels * panel / _FAR_BYTES  # they come from far once
+    task = max(products_of_task, weights) + work.copied / _COPIED_BYTES + _TASK
+    before = work.brought / machine.threads * (1 / _COPIED_BYTES + 1 / _SHARED_BYTES)
+    return -(-work.tasks // machine.threads) * task + (before + _LAUNCH if before else 0.0)

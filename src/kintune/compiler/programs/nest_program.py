@@ -1,0 +1,116 @@
+"""What programs have in common that write a nest around a micro-kernel: their decisions are the values of a tiling."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import tvm
+
+from kintune.compiler.kernels.cost import Work, cycles
+from kintune.compiler.kernels.reading import Joined
+from kintune.compiler.programs.choice_lists import ChoiceLists
+from kintune.compiler.programs.stages import Stages, with_stages
+from kintune.core.candidate import Axis, Decision
+from kintune.errors import BuildError
+from kintune.search.processor import Processor
+
+__all__ = ["NestProgram"]
+
+_FIRST = 32  # candidates of the rule
+
+
+class Case(Protocol):
+    """A workload as a program reads it."""
+
+    @property
+    def sums(self) -> Joined:
+        """The workload with what follows its sums in one block."""
+        ...
+
+
+C = TypeVar("C", bound=Case)
+T = TypeVar("T", bound=tuple[Any, ...])
+
+
+class NestProgram(ABC, Generic[C, T]):
+    """Implements `Program` for workloads that are read as a case `C`, by tilings `T`, of which `tiling` is the type."""
+
+    tiling: Callable[..., T]
+    name = ""
+    version = 1
+    patterns: tuple[str, ...] = ()
+
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+        """Return the choices.
+
+        Raises:
+            BuildError: the program does not compute the workload, or there is no such variant.
+        """
+        return self._choices(self.case(module, variant)).axes()
+
+    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
+        """Return the program.
+
+        Raises:
+            BuildError: the program does not compute the workload, there is no such variant, or the decisions make none.
+        """
+        case = self.case(module, variant)
+        changed, found, epilogue = case.sums
+        return with_stages(changed, found, self.stages(case, self.picked(case, decisions)), epilogue)
+
+    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
+        """Return the decisions of the least estimated times."""
+        case = self.case(module, variant)
+
+        def cost(*values: Any) -> float | None:
+            tiling = self._tiling(case, values)
+            return cycles(self.work(case, tiling), machine) if self.fits(case, tiling) else None
+
+        return self._choices(case).cheapest(_FIRST, cost)
+
+    def picked(self, case: C, decisions: Sequence[Decision]) -> T:
+        """The tiling that the decisions name.
+
+        Raises:
+            BuildError: the decisions make no program.
+        """
+        tiling = self._tiling(case, self._choices(case).picked(decisions))
+        if not self.fits(case, tiling):
+            raise BuildError(f"{self.name}: the tiling {tuple(tiling)} does not fit the registers or the workload")
+        return tiling
+
+    def _choices(self, case: C) -> ChoiceLists:
+        return ChoiceLists(self.name, self.lists(case))
+
+    def _tiling(self, case: C, values: Sequence[Any]) -> T:
+        """The tiling of these values of the lists."""
+        named: dict[str, Any] = {}
+        for names, value in zip(map(str.split, self.lists(case)), values, strict=True):
+            named.update(zip(names, value if len(names) > 1 else (value,), strict=True))
+        return self.tiling(**named)
+
+    @abstractmethod
+    def case(self, module: tvm.IRModule, variant: str) -> C:
+        """The workload as the program reads it.
+
+        Raises:
+            BuildError: the program does not compute the workload, or there is no such variant.
+        """
+
+    @abstractmethod
+    def lists(self, case: C) -> Mapping[str, Sequence[Any]]:
+        """The values that are offered, by their names; those that are picked together have names with a space."""
+
+    def fits(self, case: C, tiling: T) -> bool:
+        """Whether the tiling makes a program."""
+        return True
+
+    @abstractmethod
+    def work(self, case: C, tiling: T) -> Work:
+        """What the tasks of the program do."""
+
+    @abstractmethod
+    def stages(self, case: C, tiling: T) -> Stages:
+        """What computes the sums, and what follows them."""
