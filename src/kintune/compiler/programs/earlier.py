@@ -194,6 +194,7 @@ def _attention(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
 
 
 _TILE, _SUM = ("rows", "vectors", "blocks", "parts"), ("rows vectors", "blocks", "parts")
+_BEFORE_THE_NEST = ("narrow.5", "blockwise.2", "bytes.2", "byte_tiles.2")  # their decisions had names
 EARLIER: Mapping[str, Earlier] = {
     "attention.1": Earlier(
         "attention", ("queries", "keys", "score_rows score_vectors", "mix_rows mix_vectors across"), lists=_attention
@@ -228,5 +229,6 @@ EARLIER: Mapping[str, Earlier] = {
         _direct,
         {"depths": 1, "ways": 1, "ahead": 0},
     ),
+    **{each: Earlier(each.partition(".")[0]) for each in _BEFORE_THE_NEST},
 }
 """The earlier versions that have a meaning today, by name and version."""
