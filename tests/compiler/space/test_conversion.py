@@ -120,7 +120,7 @@ def test_what_is_drawn_builds_the_same_whatever_the_order_of_the_lists(
                 drawn.append((name, module, sketch, candidate, written(name, module, candidate)))
     assert len(drawn) > 15
     assert sum("def main" in text for *_, text in drawn) > 10
-    for module_of_program in {type(program).__module__ for program in registry.PROGRAMS}:
+    for module_of_program in {base.__module__ for program in registry.PROGRAMS for base in type(program).__mro__}:
         if hasattr(sys.modules[module_of_program], "ChoiceLists"):
             monkeypatch.setattr(sys.modules[module_of_program], "ChoiceLists", reversed_lists)
     for name, module, sketch, candidate, text in drawn:

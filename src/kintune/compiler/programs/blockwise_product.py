@@ -120,9 +120,9 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return one variant for such a product, which at most elementwise operations follow."""
-        if joined(module, OF_BLOCKWISE) is None:
-            return ()
         can = capabilities(target)
+        if not can.llvm_kernels or joined(module, OF_BLOCKWISE) is None:
+            return ()
         way = _PERMUTES if can.has((_VECTOR,)) else _CONVERTS
         return (f"{way}{can.lanes}",)
 

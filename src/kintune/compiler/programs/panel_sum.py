@@ -92,6 +92,8 @@ class _PanelProgram(NestProgram[_Case, Tiling]):
         """
         case = self.case(module, variant)
         matched, tiling = case.sums, self.picked(case, decisions)
+        if matched.found.index_type != INDEX:
+            raise BuildError(f"{self.name} is written for indices of {INDEX}, not of {matched.found.index_type}")
         data, result = matched.data_position, matched.result_position
         params = matched.module["main"].params
         others = tuple(params[position] for position in sorted(set(kept) - {data, result}))
@@ -184,8 +186,8 @@ class Panels(_PanelProgram):
 
 def _found(module: tvm.IRModule) -> Joined:
     matched = joined(module)
-    if matched is None or matched.found.index_type != INDEX:
-        raise BuildError(f"the workload is no sum of products with constant weights, with indices of {INDEX}")
+    if matched is None:
+        raise BuildError("the workload is no sum of products with constant weights")
     return matched
 
 
