@@ -1,7 +1,7 @@
 """How long the loops around a micro-kernel take: an estimate, from the table of instructions and the processor.
 
-It ranks tilings of one workload.  Rates are of one core; those of caches were measured on a Zen 4 and on a Sapphire
-Rapids, and stand for both.
+It ranks tilings of one workload.  Rates are of one core of a server.  They were chosen so that the records in
+`benchmarks/results` are ranked best (`benchmarks/estimates.py`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from kintune.search.processor import Processor
 
 __all__ = ["Work", "cycles"]
 
-_LOADS = 2.0  # vectors, words or rows of tiles that are loaded a cycle
-_OWN_BYTES, _SHARED_BYTES, _FAR_BYTES = 40.0, 12.0, 6.0  # a cycle: from the second cache, the shared one, and memory
+_LOADS = 1.5  # vectors, words or rows of tiles that are loaded a cycle
+_OWN_BYTES, _SHARED_BYTES, _FAR_BYTES = 28.0, 12.0, 6.0  # a cycle: from the second cache, the shared one, and memory
 _COPIED_BYTES = 16.0  # a cycle
 _INSIDE = 0.5  # the share of a cache for what is read again
 _START = 30.0  # cycles of a call of a kernel beside its products
 _TURN = 0.1  # of a step, for the turn of a loop in which it is the only one
-_AFTER = 10.0  # cycles for what follows a vector of sums
+_AFTER = 24.0  # cycles for what follows a vector of sums
 _TASK = 300.0
 _LAUNCH = 5000.0  # cycles of another parallel loop
 
