@@ -142,9 +142,7 @@ class _PanelProgram(NestProgram[_Case, Tiling]):
         """What the tasks do."""
         _, form, inner = case
         own, rows = -(-form.panels // tiling.parts), tiling.units * inner.rows
-        _, kernel = kernels(form, inner, tiling)[0]
-        if form.way is not Way.IMAGE:
-            kernel = kernel._replace(steps=form.steps * inner.steps)
+        _, kernel = kernels(form, inner, tiling._replace(depth=1))[0]
         number = form.images * -(-form.rows // rows) * -(-form.panels // own)
         row_bytes = form.steps * inner.step * inner.size
         copied = rows * row_bytes * (_COPIED if form.runs == form.pieces == 1 else _GATHERED)
