@@ -42,7 +42,7 @@ class NestProgram(ABC, Generic[C, T]):
     version = 1
     patterns: tuple[str, ...] = ()
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...] | None:
+    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """Return the choices.
 
         Raises:
