@@ -203,6 +203,13 @@ KEEPS: dict[str, list[Step]] = {
         (ready(after="a"), []),
         (ready("a"), [start("a")]),
     ],
+    "what is done when another job is added again": [
+        RUNS,
+        (StageDone(2, "j", "a", 0), []),
+        (JobEnded(3, "k"), []),
+        (JobAdded(4, "k"), []),
+        (ready("b", after="a"), [start("b")]),
+    ],
     "one that ended is cancelled anew in its next attempt": [
         RUNS,
         (ready("b"), [Cancel("a", "j", 0, "")]),

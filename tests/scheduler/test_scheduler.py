@@ -288,6 +288,16 @@ def test_a_process_on_a_lost_host_begins_anew_on_another() -> None:
     assert {start.placement.host, again.placement.host} == {"here", "there"}
 
 
+def test_a_policy_that_starves_jobs_has_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int | None] = []
+    monkeypatch.setattr(ReadyQueues, "put", lambda *given: found.append(given[-1]))
+    scheduler = Scheduler(Eager())
+    scheduler.handle(JobAdded(0, "j"))
+    with contextlib.suppress(Exception):  # nothing is in a queue
+        scheduler.handle(StageReady(0, stage("a")))
+    assert found[0] is None
+
+
 @pytest.mark.parametrize("priorities", [(1.0, 1.0), (3.0, 1.0), (0.5, 2.0)])
 def test_a_job_of_a_larger_share_waits_for_fewer_others(
     priorities: tuple[float, float], monkeypatch: pytest.MonkeyPatch
@@ -307,6 +317,13 @@ def test_a_job_of_a_larger_share_waits_for_fewer_others(
     assert found == {
         job: int(job_table._TURNS * sum(priorities) / own) for job, own in zip("jk", priorities, strict=True)
     }
+
+
+def test_the_job_that_began_first_stays_the_first(eager: Audited) -> None:
+    eager(JobAdded(0, "k"))
+    for job, id in (("j", "a"), ("k", "a"), ("j", "b")):
+        eager(StageReady(0, stage(id, job=job, demand=Demand(cores=1))))
+    assert eager.scheduler._table.begun_job() == "j"
 
 
 def test_a_process_runs_one_stage_at_a_time_of_whatever_kind(eager: Audited) -> None:
@@ -391,6 +408,7 @@ def test_a_cancelled_job_lets_go_and_the_next_begins(sequential: Audited) -> Non
         (JobExpects(5, "j", {"k": -1}), "fewer than no stages"),
         (JobExpects(5, "j", {"k": 1}, {"k": -0.5}), "0 seconds or more"),
         (JobExpects(5, "j", {"k": 1}, {"k": float("nan")}), "0 seconds or more"),
+        (JobExpects(5, "j", {"k": 1}, {"k": float("inf")}), "0 seconds or more"),
         (StageReady(5, stage("a")), "asked for this stage before"),
         (StageReady(5, stage("z", job="x")), "no such job"),
         (StageDone(5, "j", "b", 0), "not running"),

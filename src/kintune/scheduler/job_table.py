@@ -113,7 +113,8 @@ class JobTable:
             self._queues.block(queue, self._pool.waits_for(queue.demand, queue.home))
             return None
         found = self._queues.first(queue)
-        return None if found is None else Suggestion(cast(StageState, found[1]).stage, placement)
+        assert found is not None  # an open queue is not empty
+        return Suggestion(cast(StageState, found[1]).stage, placement)
 
     def placement(self, stage: Stage) -> Placement | None:
         """Return where the stage could run now; None if it must wait for resources."""

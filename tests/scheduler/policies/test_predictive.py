@@ -291,3 +291,14 @@ def test_a_job_that_is_gone_counts_no_more() -> None:
     policies[0].job_removed(jobs[2])
     asked = Stage("t", "a", "k", CORE, duration_key="k")
     assert policies[0].rank(asked, jobs[0], 1.0) == policies[1].rank(asked, jobs[0], 1.0)
+
+
+def test_what_is_lost_counts_no_more_until_it_is_back() -> None:
+    policy = Predictive()
+    for resource in (Host("h", 4, 0), Host("o", 2, 0), Device("g", "gpu")):
+        policy.resource_joined(resource)
+    policy.resource_lost(Host("h", 4, 0))
+    policy.resource_lost(Device("g", "gpu"))
+    assert [policy._forecast.capacity(of) for of in (None, "gpu")] == [2, 0]
+    policy.resource_back(Host("h", 4, 0))
+    assert policy._forecast.capacity(None) == 6
