@@ -188,7 +188,7 @@ def started(tmp_path: Path, tuned: Process, other: Process) -> ExtremeCheck:
     run: Any = ValidationRun.__new__(ValidationRun)
     run.directory, run.conditions, run.item, run.once_ms = tmp_path, ValidationContext(threads=1), item, {}
     run.manifest, run.combination = manifest(calling("add", [x], [x])), Combination((x,), (x,))
-    run.inputs, run.has_flushed = InputSets(item, [x], tmp_path), False
+    run.inputs, run.has_flushed, run.board = InputSets(item, [x], tmp_path), False, ""
     check = ExtremeCheck(run)
     check.start(cast(Any, tuned), [cast(Any, other)])
     return check
