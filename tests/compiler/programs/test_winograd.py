@@ -222,7 +222,7 @@ def test_first_candidates_are_distinct_and_fit(here: Any) -> None:
 
 
 def test_vectors_have_lanes_that_the_compiler_knows() -> None:
-    """LLVM computes vectors whose lanes are no power of two one by one: 48 filters are 32 and 16."""
+    """LLVM computes vectors whose lanes are no power of two one by one."""
     from tvm import tirx
     from tvm_ffi import structural_walk
 
@@ -237,7 +237,7 @@ def test_vectors_have_lanes_that_the_compiler_knows() -> None:
             lanes.add(int(loop.extent))
 
     structural_walk(written["main"].body, [(tirx.For, note)])
-    assert {16, 32} <= lanes
+    assert 16 in lanes
     assert all(each & (each - 1) == 0 for each in lanes)
 
 

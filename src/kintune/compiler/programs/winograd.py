@@ -121,7 +121,7 @@ class BlockedWinograd(_Blocked):
     """
 
     name = "winograd_blocked"
-    version = 4
+    version = 5
     patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:

@@ -1,8 +1,8 @@
 """The loops of Winograd's convolution by blocks: a block of tiles stays in the cache from its data to its results.
 
 One task of the parallel loop takes a block of tiles and a part of the filters: it transforms the data of its tiles,
-multiplies, and transforms the products.  The weights are packed in panels of the filters that are computed at once.  An
-inner product keeps `rows` tiles by `vectors` vectors of filters in registers for the whole sum over channels.
+multiplies, and transforms the products.  The weights are packed in panels of the filters that are computed at once.
+The micro-kernel keeps `rows` tiles by `vectors` vectors of filters in registers for the whole sum over channels.
 
 Filters need not be whole vectors: the last one is filled up with zeros, of which no results are stored.  Channels of
 the data that are no whole vector are transformed in shorter ones.
@@ -10,18 +10,20 @@ the data that are no whole vector are transformed in shorter ones.
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.kernels.calls import IMPORT, address, call_kernel
 from kintune.compiler.kernels.contraction import Contraction
+from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES, fused
+from kintune.compiler.kernels.microkernel import Kernel, text_of, together
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loop_blocks import block_in_loops, whole
 from kintune.compiler.programs.loops import sequence
-from kintune.compiler.programs.prefetching import LINE_VALUES, ask_for
 from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_of_data, looped_tile_of_results
 from kintune.compiler.programs.winograd_tiles import Geometry, Place, transformed_weight
@@ -33,6 +35,9 @@ _ZERO = 0.0
 
 _STEPS = (4, 3, 2, 1)
 """Channels of a turn of the innermost loop, in which some of the next weights are prefetched."""
+
+REGISTERS = 32
+"""The vector registers that kernels are named by."""
 
 
 class Blocking(NamedTuple):
@@ -68,13 +73,31 @@ class Blocks:
         self._allocate()
 
     def _allocate(self) -> None:
-        """Declare the buffers of weights, of transformed data and of products, and what else a task has."""
+        """Declare the buffers of weights, of transformed data and of products, what else a task has, and the kernel."""
         g = self.g
         self.weights = g.buffer("weights", g.places, self.panels, g.channels, self.panel)
         self.tiles = g.buffer("tiles", g.places, self.size, g.channels)
-        self.products = g.buffer("products", g.places, self.size, self.own * self.panel)
-        self._sums = [g.buffer(f"sums{row}", self.panel) for row in range(self.blocking.rows)]  # small: on the stack
-        self.buffers = [self.tiles, self.products, self.half, *self._sums]
+        self.products = g.buffer("products", g.places, self.own, self.size, self.panel)
+        self.buffers = [self.tiles, self.products, self.half]
+        step = next(step for step in _STEPS if g.channels % step == 0)
+        b, pitch = self.blocking, WORD_BYTES * g.channels
+        kernel = Kernel(fused(g.lanes, REGISTERS), b.rows, b.vectors, g.channels, step, pitch=pitch)
+        lines = self.lines_of(kernel)  # with more than a line for each product nothing is won
+        self.kernel = kernel._replace(lines=lines if lines <= step else 0)
+        self.texts = [text_of(self.kernel)]
+
+    def lines_of(self, kernel: Kernel) -> int:
+        """The cache lines of the next panel that each turn of a kernel prefetches; 0 without a next one.
+
+        The weights of a layer are read once for each block, and come from memory where they are many.
+        """
+        turns = self.groups * (kernel.steps // kernel.unroll)
+        return 0 if self.g.places * self.own == 1 else -(-kernel.panel_bytes // (LINE_BYTES * turns))
+
+    @property
+    def line(self) -> int:
+        """The values from a row of transformed data to the next one."""
+        return int(self.tiles.shape[-1])
 
     def stages(self) -> Stages:
         """The block of the weights, which is run when the network is built, and the block of the tasks."""
@@ -137,13 +160,14 @@ class Blocks:
             stored = self._vectors(part * g.at(self.own * b.vectors) + f, self.filters, transformed)
             return tirx.IfThenElse(first + p <= last, stored, None) if is_cut else stored
 
-        return tirx.SeqStmt(
+        body = tirx.SeqStmt(
             [
                 serial(g, [self.size], data),
                 serial(g, [g.places, self.own, self.groups], lambda t, o, q: self._multiplied(part, t, o, q)),
                 serial(g, [self.size, self.own * b.vectors], results),
             ]
         )
+        return tirx.AttrStmt("inner", IMPORT, together(self.texts), body)
 
     def _data(self, tile: Any, p: Any) -> Any:
         """Transform the data of a tile, the task's `p`th."""
@@ -163,7 +187,8 @@ class Blocks:
 
     def _product(self, t: Any, p: Any, number: Any, lane: Any) -> list[Any]:
         """The indices of the products of a tile from the task's filter of this number on."""
-        return [t, p, number + lane]
+        panel = self.g.at(self.panel)
+        return [t, tirx.floordiv(number, panel), p, tirx.floormod(number, panel) + lane]
 
     def _vectors(self, number: Any, extent: int, body: Callable[[Any, int], Any]) -> Any:
         """`body` of the vector with this number, of so many values in all: its first value, and its lanes.
@@ -181,62 +206,20 @@ class Blocks:
 
     def _multiplied(self, part: Any, t: Any, o: Any, q: Any) -> Any:
         """The products of a group of rows with a panel, at the place `t` within tiles; `o` counts the task's panels."""
-        g, sums = self.g, self._sums
-        rows = [q * g.at(self.blocking.rows) + g.at(row) for row in range(self.blocking.rows)]
-        panel = part * g.at(self.own) + o
-
-        def add(c: Any) -> Any:
-            def product(row: int, lane: Any) -> Any:
-                value = self.tiles[t, rows[row], c] * self.weights[t, panel, c, lane]
-                return tirx.BufferStore(sums[row], sums[row][lane] + value, [lane])
-
-            return self._all(product)
-
-        def begin(row: int, lane: Any) -> Any:
-            return tirx.BufferStore(sums[row], tirx.const(_ZERO, "float32"), [lane])
-
-        def end(row: int, lane: Any) -> Any:
-            return tirx.BufferStore(self.products, sums[row][lane], [t, rows[row], o * g.at(self.panel) + lane])
-
-        step = next(step for step in _STEPS if g.channels % step == 0)
-
-        def steps(turn: Any) -> Any:
-            asked = self._ahead(part, t, o, q * g.at(g.channels // step) + turn, step)
-            return sequence([*asked, serial(g, [step], lambda c: add(turn * g.at(step) + c))])
-
-        return tirx.SeqStmt([self._all(begin), serial(g, [g.channels // step], steps), self._all(end)])
-
-    def _ahead(self, part: Any, t: Any, o: Any, turn: Any, step: int) -> list[Any]:
-        """Prefetch some of the panel that is read next; all turns of all groups of rows together prefetch all of it.
-
-        The weights of a layer are read once for each block, and come from memory where they are many.
-        """
-        g = self.g
-        turns = self.groups * (g.channels // step)
-        each = -(-g.channels * self.panel // (LINE_VALUES * turns))
-        if each > step:  # so few rows that nothing is won
-            return []
-        following = tirx.min(t * g.at(self.own) + o + g.at(1), g.at(g.places * self.own - 1))
-        place = tirx.floordiv(following, g.at(self.own))
-        panel = part * g.at(self.own) + tirx.floormod(following, g.at(self.own))
-        lines = [turn * g.at(each) + g.at(line) for line in range(each)]
-        return [ask_for(self.weights, [place, panel, g.at(0), line * g.at(LINE_VALUES)]) for line in lines]
-
-    def _all(self, body: Callable[[int, Any], Any]) -> Any:
-        """A statement for all rows of a group and all columns of a panel."""
-        g, statements = self.g, []
-        for row, (start, lanes) in itertools.product(
-            range(self.blocking.rows), pieces(self.panel, _power_of_two(self.panel))
-        ):
-            lane = tirx.Var("lane", g.index_type)
-            at = g.at(start) + lane if start else lane
-            statements.append(tirx.For(lane, g.at(0), g.at(lanes), tirx.ForKind.VECTORIZED, body(row, at)))
-        return sequence(statements)
-
-
-def _power_of_two(number: int) -> int:
-    """The largest power of two that is not larger: LLVM computes vectors of other numbers of lanes one by one."""
-    return 1 << (number.bit_length() - 1)
+        g, rows, kernel = self.g, self.blocking.rows, self.kernel
+        weights = math.prod(int(extent) for extent in self.weights.shape[2:])  # of a panel
+        first = t * g.at(self.size) + q * g.at(rows)
+        number = t * g.at(self.panels) + part * g.at(self.own) + o
+        of_products = ((t * g.at(self.own) + o) * g.at(self.size) + q * g.at(rows)) * g.at(self.panel)
+        data, panel = address(self.tiles, first * g.at(self.line)), address(self.weights, number * g.at(weights))
+        asked = None
+        if kernel.lines:  # behind the last panel it may lie outside of the weights, where a prefetch does nothing
+            following = t * g.at(self.own) + o + g.at(1)
+            place, own = tirx.floordiv(following, g.at(self.own)), tirx.floormod(following, g.at(self.own))
+            further = place * g.at(self.panels) + part * g.at(self.own) + own
+            each = kernel.steps // kernel.unroll * kernel.lines * LINE_BYTES * weights // kernel.panel_bytes
+            asked = address(self.weights, further * g.at(weights) + q * g.at(each))
+        return call_kernel(self.texts[-1].name, kernel, [data], [panel], address(self.products, of_products), asked)
 
 
 def serial(g: Geometry, extents: list[int], body: Callable[..., Any]) -> Any:

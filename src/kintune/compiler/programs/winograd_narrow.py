@@ -11,11 +11,11 @@ from typing import Any
 
 from tvm import tirx
 
-from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel, odd_lines
+from kintune.compiler.kernels.calls import BF16_BITS, address, call_copy, odd_lines
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK, copying_text
 from kintune.compiler.kernels.instructions import LINE_BYTES
-from kintune.compiler.kernels.microkernel import text_of, together
+from kintune.compiler.kernels.microkernel import text_of
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.indexing import buffer_of
 from kintune.compiler.programs.loop_blocks import block_in_loops, whole
@@ -39,21 +39,18 @@ def make_narrow_blocks(convolution: Contraction, g: Geometry, blocking: Blocking
 
 class _NarrowBlocks(Blocks):
     def _allocate(self) -> None:
-        g, b = self.g, self.blocking
+        g = self.g
         self._depth = -(-g.channels // CHUNK) * CHUNK  # values of a sum
-        self._line = odd_lines(self._depth, LINE_BYTES // _SIZE)
+        line = odd_lines(self._depth, LINE_BYTES // _SIZE)
         shape = (g.places, self.panels, self._depth // _PAIR, self.panel, _PAIR)
         self.weights = buffer_of("weights", shape, g.index_type, "bfloat16")
-        self.tiles = buffer_of("tiles", (g.places, self.size, self._line), g.index_type, BF16_BITS)
+        self.tiles = buffer_of("tiles", (g.places, self.size, line), g.index_type, BF16_BITS)
         self.products = g.buffer("products", g.places, self.own, self.size, self.panel)
         self._wide = g.buffer("wide", g.places, g.channels)
         self.buffers = [self.tiles, self.products, self._wide, self.half]
-        steps = self._depth // _PAIR
-        asked = self.panel * steps * _PAIR * _SIZE // LINE_BYTES  # lines of a panel
-        self._ahead_lines = 0 if g.places * self.own == 1 else -(-asked // (self.groups * steps))
-        inner = Inner(DOT, b.rows, self.panel)
-        self._kernel = inner.kernel(1, self._depth // CHUNK, _SIZE * self._line, lines=self._ahead_lines)
-        self._text = text_of(self._kernel)
+        kernel = Inner(DOT, self.blocking.rows, self.panel).kernel(1, self._depth // CHUNK, _SIZE * line)
+        self.kernel = kernel._replace(lines=self.lines_of(kernel))
+        self.texts = [copying_text(converts=True), text_of(self.kernel)]
 
     def _packing(self) -> Any:
         g = self.g
@@ -76,42 +73,14 @@ class _NarrowBlocks(Blocks):
             annotations={PACKS: True},
         )
 
-    def _task(self, block: Any, part: Any) -> Any:
-        texts = together([copying_text(converts=True), self._text])
-        return tirx.AttrStmt("inner", IMPORT, texts, super()._task(block, part))
-
     def _data(self, tile: Any, p: Any) -> Any:
         """Transform the data of a tile, then round the channels of one place after the other."""
         g = self.g
 
         def rounded(t: Any) -> Any:
             source = address(self._wide, t * g.at(g.channels))
-            target = address(self.tiles, (t * g.at(self.size) + p) * g.at(self._line))
+            target = address(self.tiles, (t * g.at(self.size) + p) * g.at(self.line))
             return call_copy("kt_round", source, target, g.channels, _SIZE * CHUNK)
 
         transformed = self._transformed(tile, self._wide, lambda t, channel: [t, channel])
         return sequence([transformed, serial(g, [g.places], rounded)])
-
-    def _product(self, t: Any, p: Any, number: Any, lane: Any) -> list[Any]:
-        panel = self.g.at(self.panel)
-        return [t, tirx.floordiv(number, panel), p, tirx.floormod(number, panel) + lane]
-
-    def _multiplied(self, part: Any, t: Any, o: Any, q: Any) -> Any:
-        g, rows, lines = self.g, self.blocking.rows, self._ahead_lines
-        panel = self._depth * self.panel  # values
-        first = t * g.at(self.size) + q * g.at(rows)
-        of_weights = (t * g.at(self.panels) + part * g.at(self.own) + o) * g.at(panel)
-        of_products = ((t * g.at(self.own) + o) * g.at(self.size) + q * g.at(rows)) * g.at(self.panel)
-        data, weights = address(self.tiles, first * g.at(self._line)), address(self.weights, of_weights)
-        asked = None
-        if lines:
-            behind = q * g.at(self._depth // _PAIR * lines * LINE_BYTES // _SIZE)
-            asked = address(self.weights, self._next(part, t, o) * g.at(panel) + behind)
-        return call_kernel(self._text.name, self._kernel, [data], [weights], address(self.products, of_products), asked)
-
-    def _next(self, part: Any, t: Any, o: Any) -> Any:
-        """The number of the panel that is read next; behind the last one it may lie outside of the weights."""
-        g = self.g
-        following = t * g.at(self.own) + o + g.at(1)
-        place, own = tirx.floordiv(following, g.at(self.own)), tirx.floormod(following, g.at(self.own))
-        return place * g.at(self.panels) + part * g.at(self.own) + own
