@@ -190,6 +190,7 @@ def started(tmp_path: Path, tuned: Process, other: Process) -> ExtremeCheck:
     run.manifest, run.combination = manifest(calling("add", [x], [x])), Combination((x,), (x,))
     run.inputs, run.has_flushed, run.board = InputSets(item, [x], tmp_path), False, ""
     check = ExtremeCheck(run)
+    vars(check)["_spreading"] = 0  # there is no file to read kernels from
     check.start(cast(Any, tuned), [cast(Any, other)])
     return check
 
