@@ -32,6 +32,7 @@ class Work(NamedTuple):
 
     A task writes `copied` bytes of data first, and all threads together `brought` bytes before the tasks begin.  It
     runs `prepared` cycles before the kernels of a panel, and a kernel `extra` instructions of vectors more in a step.
+    A panel has `beside` bytes beside those that the kernel reads as weights.
     """
 
     kernel: Kernel
@@ -45,6 +46,7 @@ class Work(NamedTuple):
     brought: float = 0.0
     prepared: float = 0.0
     extra: float = 0.0
+    beside: float = 0.0
 
 
 def cycles(work: Work, machine: Processor) -> float:
@@ -54,7 +56,7 @@ def cycles(work: Work, machine: Processor) -> float:
     rows = k.rows * (k.height if instruction.tiles else 1)
     steps, panel = k.segments.number * k.steps, k.segments.number * k.steps * k.step_bytes
     each = 1 if instruction.tiles else k.words  # products of a step for each of its sums
-    products = each * (rows + instruction.signed) * k.vectors / instruction.rate + work.extra / _LOADS
+    products = (each * (rows + instruction.signed) * k.vectors + work.extra) / instruction.rate
     loads = (each * rows + k.vectors * (k.words if instruction.tiles else 1)) / _LOADS
     busy = max(products, loads, each * instruction.latency)
     near, own = (_INSIDE * size for size in machine.caches[:2])
@@ -66,7 +68,7 @@ def cycles(work: Work, machine: Processor) -> float:
         read += rows * work.row_bytes / steps / _OWN_BYTES
     call = steps * max(busy, read) * (1 + _TURN / k.unroll) + work.shares * _START + _AFTER * rows * k.vectors
     products_of_task = work.panels * (work.prepared + work.groups * call)
-    weights = work.panels * panel / _FAR_BYTES  # they come from far once
+    weights = work.panels * (panel + work.beside) / _FAR_BYTES  # they come from far once
     task = max(products_of_task, weights) + work.copied / _COPIED_BYTES + _TASK
     before = work.brought / machine.threads * (1 / _COPIED_BYTES + 1 / _SHARED_BYTES)
     return -(-work.tasks // machine.threads) * task + (before + _LAUNCH if before else 0.0)

@@ -159,7 +159,8 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
             extra = kernel.words * (b.vectors * unpacking + (b.rows if p.zeros else 0) + scaling)
         number = b.blocks * -(-case.panels(b.vectors) // own)
         groups = -(-case.found.positions // (b.blocks * b.rows))
-        return Work(kernel, groups, own, number, p.depth * 4, prepared=prepared, extra=extra)
+        beside = float(sum(case.packing(b.vectors).panel_bytes) - kernel.panel_bytes)  # floats do not come from far
+        return Work(kernel, groups, own, number, p.depth * 4, prepared=prepared, extra=extra, beside=beside)
 
     def stages(self, case: _Case, b: Blocking) -> Stages:
         """What computes the sums, and what follows them."""
