@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import tirx
 
 from kintune.compiler.programs.loops import INDEX, index
+from kintune.compiler.programs.nan_tests import FLOATS, if_number, is_nan, keeping_nan
 
 __all__ = ["CHANGING", "Binding", "Pass", "Rows", "read_rows"]
 
@@ -32,8 +33,6 @@ and the compiler's time for as many variables grows with the cube of their numbe
 _LEAST_COLUMNS = 256
 """Columns of a row of an element-wise function, at least, where it has so many."""
 
-
-_FLOATS = ("float16", "float32", "float64")
 CHANGING = ("bfloat16", "float8")
 """How the names of types begin that are computed in another type."""
 
@@ -375,10 +374,10 @@ class _Reader:
 
         def select(found: Any, mutator: Any) -> Any:
             tested = found.condition
-            if not _is_nan(tested) or str(tested.args[0].ty) not in _FLOATS:
+            if not is_nan(tested) or str(tested.args[0].ty) not in FLOATS:
                 return mutator.default_mutate(found)
             number, otherwise = mutator.mutate(found.false_value), mutator.mutate(found.true_value)
-            return _if_number(mutator.mutate(tested.args[0]), number, otherwise)
+            return if_number(mutator.mutate(tested.args[0]), number, otherwise)
 
         return tvm_ffi.structural_mutate(
             value,
@@ -462,33 +461,12 @@ def _separated(block: _Block) -> tuple[Any, Any]:
         for kind in (tirx.Max, tirx.Min):
             found = isinstance(inner, kind) and is_own(inner.a) and not _reads(inner.b, block.target)
             if found and _is_nan_of(value.condition, block.target):
-                return inner.b, _keeping_nan(kind)
+                return inner.b, keeping_nan(kind)
     raise _Unreadable
 
 
-def _keeping_nan(kind: Any) -> Any:
-    def combine(found: Any, value: Any) -> Any:
-        if str(found.ty) in _FLOATS:
-            return _if_number(found, kind(found, value), found)
-        return tirx.Select(tirx.isnan(found), found, kind(found, value))
-
-    return combine
-
-
-def _if_number(value: Any, number: Any, otherwise: Any) -> Any:
-    """`number` unless `value` is NaN, as an expression that TVM vectorises.
-
-    It does not vectorise `isnan`, and simplifies `value == value` to true.
-    """
-    return tirx.Select(value <= tirx.const(math.inf, str(value.ty)), number, otherwise)
-
-
-def _is_nan(condition: Any) -> bool:
-    return str(getattr(getattr(condition, "op", None), "name", "")) == "tirx.isnan"
-
-
 def _is_nan_of(condition: Any, buffer: Any) -> bool:
-    return _is_nan(condition) and _reads(condition, buffer)
+    return is_nan(condition) and _reads(condition, buffer)
 
 
 def _reads(value: Any, buffer: Any) -> bool:

@@ -8,22 +8,20 @@ A task takes a block of the positions and a part of the panels.  For one panel a
 its block.  The sums of a tile stay in registers until what follows from them is stored.  Positions that fill no whole
 tile are a smaller one.
 
-There are three ways through the positions (`Walk`).  Nothing is copied with zeros around it: a tile has the products
-that lie in the image (`image_tiles`).
+There are three ways through the positions (`vector_walks`).  Nothing is copied with zeros around it: a tile has the
+products that lie in the image (`image_tiles`).
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
 from typing import Any, NamedTuple
 
 import tvm
 from tvm import tirx
 
 from kintune.compiler.kernels.calls import IMPORT, Address, address, call_kernel
-from kintune.compiler.kernels.contraction import DENSE, Contraction, Reach
+from kintune.compiler.kernels.contraction import DENSE, Contraction
 from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES, Instruction
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
 from kintune.compiler.programs.epilogue import Epilogue
@@ -41,9 +39,10 @@ from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loop_blocks import block_in_loops, computing_block, whole
 from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.stages import Stages
+from kintune.compiler.programs.vector_walks import Run, Walk, few_tiles, live_part, runs_of
 from kintune.compiler.space.packing import PACKS
 
-__all__ = ["Live", "Tiling", "Walk", "few_tiles", "inner_tiles", "live_part", "sum_in_vectors"]
+__all__ = ["Tiling", "sum_in_vectors"]
 
 _UNROLL = 4
 """Values of a sum that are taken in a turn of the innermost loop.
@@ -52,19 +51,6 @@ Of many that are written out, the compiler would put all products of a result si
 """
 
 _Statement = Any
-
-
-class Walk(Enum):
-    """How tiles go through the positions."""
-
-    EVERY = "every"
-    """Each tile has the positions behind those of the tile before; a position reads one place of the image."""
-
-    FEW = "few"
-    """The same for a kernel of several places.  The few tiles are written out, since each lacks products of its own."""
-
-    LINES = "lines"
-    """A tile has positions of one row of the results; a loop goes through those that lack no products."""
 
 
 class Tiling(NamedTuple):
@@ -85,38 +71,6 @@ class Tiling(NamedTuple):
     depths: int = 1
     ways: int = 1
     ahead: int = 0
-
-
-class Live(NamedTuple):
-    """What a sum reads along one axis, without the places of the kernel that meet only zeros at its start and end.
-
-    `first` is the first place of the kernel that is left.  `reach.before` is negative where the first position reads
-    the image from a later place on.
-    """
-
-    reach: Reach
-    first: int
-
-
-def _meets(reach: Reach, position: int, place: int) -> bool:
-    return 0 <= position * reach.stride + place * reach.dilation - reach.before < reach.size
-
-
-def live_part(reach: Reach) -> Live:
-    """The places of the kernel from the first to the last that meets the image at some position."""
-    places = [
-        place
-        for place in range(reach.kernel)
-        if any(_meets(reach, position, place) for position in range(reach.results))
-    ]
-    first, last = (places[0], places[-1]) if places else (0, 0)
-    kept = reach._replace(kernel=last - first + 1, before=reach.before - first * reach.dilation)
-    return Live(kept, first)
-
-
-def inner_tiles(reach: Reach, columns: int) -> int:
-    """The tiles of a row that lack no product."""
-    return len(tiles_of(reach, columns)) - sum(edges(reach, columns))
 
 
 def sum_in_vectors(
@@ -140,38 +94,6 @@ class _Rows(NamedTuple):
     pitch: int
     source: Callable[[int, Any, Any], Any]
     lead: Callable[[int], list[Any]]
-
-
-class _Run(NamedTuple):
-    """Places of the kernel's row, from `first` on, with which the same `rows` of a tile have products."""
-
-    first: Any
-    number: Any
-    rows: tuple[int, ...]
-
-
-def _runs(kernel: int, meeting: Callable[[int], tuple[int, ...]]) -> tuple[_Run, ...]:
-    """The runs of the places of the kernel's row that some rows meet."""
-    grouped = itertools.groupby(range(kernel), meeting)
-    listed = [(rows, list(places)) for rows, places in grouped if rows]
-    return tuple(_Run(places[0], len(places), rows) for rows, places in listed)
-
-
-def few_tiles(found: Contraction, rows: int) -> list[list[tuple[int, int, tuple[_Run, ...]]]]:
-    """The products of each tile of so many positions: from which row of the kernel on how many have which runs."""
-    down, across = live_part(found.rows).reach, live_part(found.columns).reach
-    spots = list(itertools.product(*map(range, (found.images, down.results, across.results))))
-    tiles = []
-    for start in range(0, len(spots), rows):
-        some = spots[start : start + rows]
-
-        def met(i: int, some: Any = some) -> tuple[_Run, ...]:
-            high = [row for row, (_, y, _) in enumerate(some) if _meets(down, y, i)]
-            return _runs(across.kernel, lambda j: tuple(row for row in high if _meets(across, some[row][2], j)))
-
-        grouped = [(runs, list(places)) for runs, places in itertools.groupby(range(down.kernel), met)]
-        tiles.append([(places[0], len(places), runs) for runs, places in grouped])
-    return tiles
 
 
 class _Sum:
@@ -336,7 +258,7 @@ class _Sum:
     def _of_line(self, panel: Any, image: Any, y: Any, x: Any, tile: Tile) -> _Statement:
         """A tile of a row of results, from column `x` on."""
         met = set(tile.products)
-        runs = _runs(self._across.reach.kernel, lambda j: tuple(t for t in range(tile.columns) if (t, j) in met))
+        runs = runs_of(self._across.reach.kernel, lambda j: tuple(t for t in range(tile.columns) if (t, j) in met))
         rows = self._in_line(panel, image, y, x, tile.columns)
         return sequence([*self._begun(rows), *self._rows_of_kernel(panel, rows, y, runs), self._stored(panel, rows)])
 
@@ -347,14 +269,14 @@ class _Sum:
         def single(k: Any) -> _Statement:
             x = k + g.at(tiles[0].first)
             rows = self._in_line(panel, image, y, x, 1)
-            run = _Run(*places_in_image(self._across.reach, x, g), (0,))
+            run = Run(*places_in_image(self._across.reach, x, g), (0,))
             return sequence(
                 [*self._begun(rows), *self._rows_of_kernel(panel, rows, y, [run]), self._stored(panel, rows)]
             )
 
         return [loop_of(g, "single", number, single)] if number else []
 
-    def _rows_of_kernel(self, panel: Any, rows: _Rows, y: Any, runs: Sequence[_Run]) -> list[_Statement]:
+    def _rows_of_kernel(self, panel: Any, rows: _Rows, y: Any, runs: Sequence[Run]) -> list[_Statement]:
         """The products of a tile with the rows of the kernel that lie in the image; none if there are no `runs`."""
         return [self._through(panel, rows, *places_in_image(self._down.reach, y, self._g), runs)] if runs else []
 
@@ -434,12 +356,12 @@ class _Sum:
     def _kept(self, row: int, column: Any, value: Any) -> _Statement:
         return tirx.BufferStore(self._sums[row], value, [column])
 
-    def _through(self, panel: Any, rows: _Rows, i: Any, number: Any, runs: Sequence[_Run]) -> _Statement:
+    def _through(self, panel: Any, rows: _Rows, i: Any, number: Any, runs: Sequence[Run]) -> _Statement:
         """The products with so many rows of the kernel, from `i` on."""
         g, channels = self._g, self._found.channels
         is_joined = self._across.reach.dilation == 1 and self._found.groups == 1
 
-        def run(i: Any, each: _Run) -> _Statement:
+        def run(i: Any, each: Run) -> _Statement:
             if is_joined and isinstance(each.number, int):
                 return self._products(panel, rows, each.rows, (i, each.first, 0), each.number * channels)
 
