@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from kintune.core.config import Metric
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import output_name, workload_of
 from kintune.core.verdict import Verdict
@@ -18,6 +19,7 @@ from kintune.validate.numerics import (
     ProgramComparison,
     compare_each_program,
     compare_outputs,
+    judge_score,
     perturbed,
     within_budget,
     worse,
@@ -62,6 +64,7 @@ def test_an_output_of_many_zeros_has_the_magnitude_of_the_others() -> None:
     expected = np.array([0.0, 0.0, 0.0, 2.0, 2.0])
     assert compare_outputs(["y"], [expected + 1e-3], [expected], 1, 1).relative == pytest.approx(5e-4)
     assert compare_outputs(["y"], [np.full(3, 0.25)], [np.zeros(3)], 1, 1).relative == 0.25
+    assert compare_outputs(["y"], [np.full(3, 0.375)], [np.full(3, 0.25)], 1, 1).relative == 0.5
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -387,3 +390,23 @@ def test_the_norm_of_an_error_has_an_end_only_where_values_have(
 ) -> None:
     found = compare_outputs(["y"], [np.array(output)], [np.array(expected)], 1e-3, 1e-3)
     assert found.norm == norm
+
+
+def test_an_output_that_the_reference_draws_anew_is_not_compared_where_it_differs() -> None:
+    one, other = np.ones(3), np.full(3, 2.0)
+    found = compare_outputs(
+        ["y", "z"], [one, one], [other, one], 1e-3, 1e-3, unsteady={"y": "two runs differ", "z": "so"}
+    )
+    assert found.disagreement == ""
+    assert found.compared == {"z"}
+    assert found.not_compared == {"y": "output 'y': two runs differ"}
+    assert compare_outputs(["y"], [one], [other], 1e-3, 1e-3, unsteady={"z": "so"}).verdict is Verdict.WRONG
+
+
+def test_a_score_judges_what_could_not_be_compared() -> None:
+    spoilt = np.full(4, np.nan)
+    found = compare_outputs(["y"], [spoilt], [spoilt], 1e-3, 1e-3)
+    metric = Metric("metrics", "accuracy", "", 0.1, reference=0.9)
+    for score, verdict in ((0.85, Verdict.RIGHT), (0.7, Verdict.WRONG)):
+        judged = judge_score(found, metric, score)
+        assert (judged.verdict, judged.compared, judged.not_compared) == (verdict, {"y"}, {})
