@@ -130,7 +130,11 @@ def run_module() -> Callable[[Any, Arrays], list[NDArray[Any]]]:
         import tvm
         from tvm import relax
 
-        machine = relax.VirtualMachine(tvm.compile(relax.get_pipeline("zero")(model.module), "llvm"), tvm.cpu())
+        from kintune.compiler.graph.own_rules import own_rules
+
+        with own_rules(tvm.target.Target("llvm")):
+            built = tvm.compile(relax.get_pipeline("zero")(model.module), "llvm")
+        machine = relax.VirtualMachine(built, tvm.cpu())
         result = machine["main"](*[tvm.runtime.tensor(inputs[tensor.name]) for tensor in model.inputs])
         results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
         return [value.numpy() for value in results[: len(model.outputs)]]
