@@ -8,6 +8,7 @@ import msgspec
 import kintune
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import records_option
+from kintune.core.capabilities import FOR_BF16, FOR_INT8
 from kintune.core.device import Machine
 from kintune.doctor.checks import (
     check_gpus,
@@ -19,14 +20,13 @@ from kintune.doctor.checks import (
     check_temporary_folder,
 )
 from kintune.hardware.check import Check, Verdict
-from kintune.hardware.cpu import inspect_machine
+from kintune.hardware.cpu import extensions, inspect_machine
 from kintune.hardware.software import check_software
 from kintune.terminal.formatting import count
 
 __all__ = ["DoctorReport", "command"]
 
 _MARKS = {Verdict.GOOD: "ok  ", Verdict.NOTE: "note", Verdict.PROBLEM: "BAD "}
-_NARROW = frozenset({"amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni", "avx_vnni", "asimddp", "i8mm"})
 
 
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ def command(records: str | None, measure: bool, json_target: JsonTarget) -> int:
     checks += check_isolation()
     if all(check.verdict is not Verdict.PROBLEM for check in checks):
         checks.append(check_peak(records, again=measure, on_wait=_waiting))
-        if _NARROW.intersection(machine.features):
+        if (FOR_BF16 | FOR_INT8).intersection(extensions(machine.features)):
             checks += check_narrow(records, again=measure, on_wait=_waiting)
     can_tune = all(check.verdict is not Verdict.PROBLEM for check in checks)
     write_document(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from kintune.core.device import Cache, Machine
@@ -20,6 +20,7 @@ __all__ = [
     "host_machine",
     "inspect_machine",
     "last_level_bytes",
+    "spelled",
 ]
 
 
@@ -146,6 +147,12 @@ def extensions(names: Iterable[str]) -> tuple[str, ...]:
     """The extensions that matter among `names`, in our spelling, sorted."""
     plain = ("".join(filter(str.isalnum, name.lower())) for name in names)
     return tuple(sorted((_X86 | _ARM).intersection(_SYNONYMS.get(name, name) for name in plain)))
+
+
+def spelled(names: Collection[str]) -> str:
+    """The extensions of these names, as the kernel spells them, as alternatives in a message."""
+    *most, last = (each for each in _FEATURES if not set(extensions([each])).isdisjoint(names))
+    return f"{', '.join(most)} or {last}"
 
 
 def host_machine() -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kintune.core.capabilities import Capabilities
+from kintune.core.capabilities import FOR_BF16, FOR_INT8, Capabilities
 from kintune.core.measurement_protocol import DeviceType
 from kintune.errors import TargetError
+from kintune.hardware.cpu import spelled
 
 __all__ = ["check_narrow", "has_instructions", "lacking", "require_instructions"]
 
 _NEEDED = {
-    "bf16": "for bfloat16 (avx512_bf16 or amx_bf16)",
-    "int8": "for products of bytes (avx512_vnni, avx_vnni, asimddp or i8mm)",
+    "bf16": f"for bfloat16 ({spelled(FOR_BF16)})",
+    "int8": f"for products of bytes ({spelled(FOR_INT8)})",
 }
 
 

@@ -12,9 +12,9 @@ from tvm import te
 
 from kintune.compiler.build import ENTRY
 from kintune.compiler.kernels.contraction import BYTE_SUMS, Operator
-from kintune.compiler.kernels.instructions import BYTES, best
+from kintune.compiler.kernels.instructions import BYTES, PAIRS, best
 from kintune.compiler.programs.byte_products import ByteProducts, ByteTiles
-from kintune.compiler.programs.panel_form import AMX, DOT, FMA
+from kintune.compiler.programs.panel_form import FMA
 from kintune.compiler.programs.panel_sum import BF16, NarrowPanels, Panels
 from kintune.compiler.programs.program import Program
 from kintune.compiler.space.packing import without_packing
@@ -57,9 +57,12 @@ def _kinds(target: tvm.target.Target) -> tuple[_Kind, ...]:
     if instruction is not None:
         needed = frozenset(instruction.needs)
         by_vectors.append(_Kind(instruction.name, INT8, vectors, instruction.variant, needed, 0.0))
+    by_pairs = [
+        _Kind(BY_AMX if each.tiles else each.name, BF16, narrow, each.variant, frozenset(each.extensions), NARROW_ERROR)
+        for each in PAIRS
+    ]
     return (
-        _Kind(BY_AMX, BF16, narrow, AMX, frozenset(narrow.instructions(AMX)), NARROW_ERROR),
-        _Kind("vdpbf16ps", BF16, narrow, DOT, frozenset(narrow.instructions(DOT)), NARROW_ERROR),
+        *by_pairs,
         _Kind(BY_AMX, INT8, tiles, "amx", frozenset({"avx512vnni", *tiles.instructions("amx")}), 0.0),
         *by_vectors,
     )

@@ -71,6 +71,16 @@ class Instruction(NamedTuple):
     latency: float = 5.0
 
     @property
+    def extensions(self) -> tuple[str, ...]:
+        """What it needs, as `hardware.cpu.extensions` spells it."""
+        return tuple(need.replace("-", "") for need in self.needs)
+
+    @property
+    def converts(self) -> bool:
+        """Whether its CPUs round two vectors of 16 floats to bf16 by one instruction (avx512_bf16)."""
+        return "avx512bf16" in self.needs
+
+    @property
     def sums(self) -> str:
         """LLVM's type of a vector of sums."""
         return f"<{self.lanes} x {self.total}>"
@@ -113,15 +123,17 @@ def fused(lanes: int, registers: int) -> Instruction:
     return Instruction("fma", f"{lanes}x{registers}", (), lanes, registers, "float", 1, "float", latency=4.0)
 
 
-VALUES = fused(16, 32)
+VALUES = fused(16, 32)._replace(needs=("avx512f",))
 """The product and sum of fp32 of AVX-512."""
 
 _DOT, _AMX_16, _AMX_8 = "llvm.x86.avx512bf16.dpbf16ps.512", "llvm.x86.tdpbf16ps", "llvm.x86.tdpbusd"
 
+_AMX_BF16 = ("amx-bf16", "amx-tile", "avx512bf16")  # the last one rounds
+
 _TILES: Any = {"tiles": True, "rate": 1.0, "latency": 52.0}
 
 PAIRS = (
-    Instruction("tdpbf16ps", "amx", ("amx-bf16", "amx-tile"), 16, 32, "bfloat", 2, "float", _AMX_16, **_TILES),
+    Instruction("tdpbf16ps", "amx", _AMX_BF16, 16, 32, "bfloat", 2, "float", _AMX_16, **_TILES),
     Instruction("vdpbf16ps", "dot", ("avx512bf16",), 16, 32, "bfloat", 2, "float", _DOT, rate=1.0),
 )
 """The instructions that multiply pairs of bf16, the best first."""

@@ -11,7 +11,7 @@ from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.narrow_attention_kernel import UNIT, Inner, bytes_of_a_task, write_narrow
 from kintune.compiler.programs.panel_form import AMX, DOT
-from kintune.compiler.programs.panel_sum import BF16, NEEDED, VECTOR
+from kintune.compiler.programs.panel_sum import BF16, NEEDED
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
@@ -19,6 +19,7 @@ from kintune.search.processor import Processor
 
 __all__ = ["NarrowAttention"]
 
+_KINDS = (AMX, DOT)  # of vectors of 16 lanes
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 _MOST_BYTES = 3 << 20  # of what a task keeps
 _LEAST_COLUMNS = 16
@@ -41,7 +42,7 @@ class NarrowAttention:
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The best kind for the target; none where rows are few, or where operands do not lie along their last axis."""
         can = capabilities(target)
-        kind = next((kind for kind in (AMX, DOT) if can.has((VECTOR, *NEEDED[kind]))), None)
+        kind = next((kind for kind in _KINDS if can.has(NEEDED[kind])), None)
         pattern = attention_of(module["main"])
         return () if kind is None or pattern is None or not _suits(pattern) else (kind,)
 
@@ -58,7 +59,7 @@ class NarrowAttention:
             BuildError: the workload is no attention that suits, or there is no such variant or decision.
         """
         pattern = _pattern(module)
-        if variant not in NEEDED or not _suits(pattern):
+        if variant not in _KINDS or not _suits(pattern):
             raise BuildError(f"{self.name} has no variant {variant} of the workload")
         (blocks,) = _choices(pattern).picked(decisions)
         written = write_narrow(module["main"], pattern, Inner(variant), blocks, frozenset(kept))

@@ -14,16 +14,17 @@ from kintune.compiler.kernels.rows import Lines
 
 __all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
 
-_LANES = 16
 _MOST_SPREAD = 1.4  # times as many rows, so that none has to be copied
 
 AMX, DOT, FMA = "amx", "dot", "fma"
-"""Kinds of inner kernels: tiles of bf16, vectors of pairs of bf16 (`vdpbf16ps`), vectors of fp32."""
+"""Kinds of inner kernels: tiles of bf16, vectors of pairs of bf16 (`vdpbf16ps`), vectors of fp32.  The kinds for bf16
+are the variants of the instructions.
+"""
 
 _INSTRUCTIONS = {**{each.variant: each for each in PAIRS}, FMA: VALUES}
 
-_COPY = {AMX: 400.0, DOT: 50.0, FMA: 50.0}
-"""The filters for which a row is computed in about the time in which its values are copied twice."""
+_COPY_TILES, _COPY_VECTORS = 400.0, 50.0
+"""The filters for which tiles, or vectors, compute a row in about the time in which its values are copied twice."""
 
 
 class Inner(NamedTuple):
@@ -43,7 +44,7 @@ class Inner(NamedTuple):
     @property
     def is_narrow(self) -> bool:
         """Whether it multiplies bf16."""
-        return self.kind != FMA
+        return self.instruction.step > 1
 
     @property
     def step(self) -> int:
@@ -53,7 +54,7 @@ class Inner(NamedTuple):
     @property
     def steps(self) -> int:
         """The steps of the kernel for so many values."""
-        return CHUNK // 2 if self.kind == DOT else 1
+        return 1 if self.instruction.tiles else self.step // self.instruction.step
 
     @property
     def size(self) -> int:
@@ -68,9 +69,10 @@ class Inner(NamedTuple):
         A segment has so many times `step` values.
         """
         rows, words = (units, CHUNK // 2) if self.instruction.tiles else (self.rows, 1)
+        vectors = self.columns // self.instruction.lanes
         return Kernel(
-            self.instruction, rows, self.columns // _LANES, steps * self.steps, segments=segments, pitch=pitch,
-            adds=adds, words=words, joined=True, lines=lines,
+            self.instruction, rows, vectors, steps * self.steps, segments=segments, pitch=pitch, adds=adds, words=words,
+            joined=True, lines=lines,
         )  # fmt: skip
 
     @property
@@ -154,7 +156,8 @@ def form_of(found: Contraction, inner: Inner) -> Form:
     rows, spread = x.results * y.results, Lines.of_images(image).length
     in_place = y.stride == x.stride == x.dilation == 1 and values % inner.step == 0 and spread >= inner.rows
     times = -(-spread // inner.rows) / -(-rows // inner.rows)
-    if in_place and times <= _MOST_SPREAD and (times - 1) * found.filters <= _COPY[inner.kind]:
+    most = _COPY_TILES if inner.instruction.tiles else _COPY_VECTORS
+    if in_place and times <= _MOST_SPREAD and (times - 1) * found.filters <= most:
         return Form(Way.IMAGE, image, found.images, spread, panels, runs, values, chunks)
     joined = -(-runs * values // inner.step)
     if x.dilation == 1 and joined < runs * chunks:  # less is filled up with zeros

@@ -51,7 +51,7 @@ def write_sum(found: Contraction, inner: Inner, tiling: Tiling, epilogue: Epilog
     def addresses(o: Any, offset: Any) -> list[Any]:
         return [address(packed, o * index(math.prod(shape[1:])) + offset)]
 
-    texts = (copying_text(converts=inner.is_narrow),)
+    texts = (copying_text(converts=inner.instruction.converts),)
     target, rows = Target(found.result, found.filters, epilogue, kept.result), _rows(found, form, inner, tiling, kept)
     if form.way is Way.DIRECT:
         asked = [("kt_own", target.stored)] if kept.result else []

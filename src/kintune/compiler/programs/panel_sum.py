@@ -1,8 +1,8 @@
 """Products of matrices and convolutions with inner kernels of our own, in bf16 or fp32.
 
 In bf16, weights are rounded when the network is built and data when it runs.  Sums are of fp32, and so is what follows
-them.  Two kinds of instructions multiply bf16: AMX multiplies tiles of 16 rows by 16 columns, `vdpbf16ps` (avx512_bf16)
-pairs of values in vectors.
+them.  Two kinds of instructions multiply bf16: AMX multiplies tiles of 16 rows by 16 columns, others, such as
+`vdpbf16ps`, pairs of values in vectors.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ import tvm
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.cost import Work
-from kintune.compiler.kernels.instructions import TILE_ROWS
+from kintune.compiler.kernels.instructions import PAIRS, TILE_ROWS, VALUES
 from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.loops import INDEX
 from kintune.compiler.programs.nest_program import NestProgram
-from kintune.compiler.programs.panel_form import AMX, DOT, FMA, Form, Inner, Kept, Tiling, Way, form_of
+from kintune.compiler.programs.panel_form import FMA, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import kernels, write_sum
 from kintune.compiler.programs.stages import Stages, with_stages
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 
-__all__ = ["BF16", "NEEDED", "VECTOR", "NarrowPanels", "Panels"]
+__all__ = ["BF16", "NEEDED", "NarrowPanels", "Panels"]
 
 BF16 = "bf16"
 
-VECTOR = "avx512f"
-NEEDED = {AMX: ("amxbf16", "amxtile", "avx512bf16"), DOT: ("avx512bf16",), FMA: ()}
-"""The extensions that each kind of inner kernels needs beyond AVX-512."""
+NEEDED = {**{each.variant: each.extensions for each in PAIRS}, FMA: VALUES.extensions}
+"""The extensions that each kind of inner kernels needs."""
 
-_TILE_COLUMNS, _LANES, _VECTORS = 32, 16, 4
+_TILE_VECTORS, _VECTORS = 2, 4
 _HEIGHTS = {4: (6, 5, 4), 3: (8, 7, 6), 2: (12, 11, 10, 9, 8), 1: (24, 20, 16, 12)}
 """The rows that inner kernels of so many vectors compute at once: sums, columns and a value fit 32 registers."""
 _IN_FLIGHT = 10  # products that are computed at once, where the next ones wait for them
@@ -68,7 +67,7 @@ class _PanelProgram(NestProgram[_Case, Tiling]):
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The best kind of inner kernels for the target; none where something is left beside the sum."""
         can = capabilities(target)
-        kind = next((kind for kind in self.kinds if can.has((VECTOR, *NEEDED[kind]))), None)
+        kind = next((kind for kind in self.kinds if can.has(NEEDED[kind])), None)
         if kind is None:
             return ()
         matched = joined(module)
@@ -161,7 +160,7 @@ class NarrowPanels(_PanelProgram):
     version = 6
     patterns: tuple[str, ...] = ()
     precision = BF16
-    kinds = (AMX, DOT)
+    kinds = tuple(each.variant for each in PAIRS)
     least_flops = 100_000.0
 
     def instructions(self, variant: str) -> tuple[str, ...]:
@@ -191,13 +190,15 @@ def _found(module: tvm.IRModule) -> Joined:
 
 def _inner(found: Contraction, kind: str) -> Inner:
     """The inner kernel for a sum."""
-    if kind == AMX:
-        return Inner(AMX, TILE_ROWS, _TILE_COLUMNS)
-    rows = form_of(found, Inner(kind, 1, 1)).rows
-    is_full = _waste(found.filters, _LANES * _VECTORS) <= _MOST_WASTE
+    one = Inner(kind, 1, 1)
+    lanes = one.instruction.lanes
+    if one.instruction.tiles:
+        return Inner(kind, TILE_ROWS, lanes * _TILE_VECTORS)
+    rows = form_of(found, one).rows
+    is_full = _waste(found.filters, lanes * _VECTORS) <= _MOST_WASTE
     return min(
         (
-            Inner(kind, height, _LANES * vectors)
+            Inner(kind, height, lanes * vectors)
             for vectors, heights in _HEIGHTS.items()
             for height in ([rows] if rows < max(heights) else heights)
             if vectors == _VECTORS or not is_full
@@ -208,7 +209,7 @@ def _inner(found: Contraction, kind: str) -> Inner:
 
 def _instructions(rows: int, filters: int, inner: Inner) -> int:
     """About how many instructions the inner kernel takes for one value of all sums."""
-    vectors = inner.columns // _LANES
+    vectors = inner.columns // inner.instruction.lanes
     products = max(inner.rows * vectors, inner.rows + vectors, _IN_FLIGHT)
     return -(-filters // inner.columns) * -(-rows // inner.rows) * (products + _VECTORS)
 

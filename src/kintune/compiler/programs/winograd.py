@@ -19,7 +19,7 @@ from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kept_parameters import is_plain, keep
 from kintune.compiler.programs.panel_form import AMX, DOT
-from kintune.compiler.programs.panel_sum import BF16, NEEDED, VECTOR
+from kintune.compiler.programs.panel_sum import BF16, NEEDED
 from kintune.compiler.programs.stages import Stages, with_stages
 from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
 from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles, promising
@@ -152,7 +152,7 @@ class NarrowWinograd(_Blocked):
         There is none where the CPU has AMX for bf16: its products are so fast that the transforms would cost more.
         """
         can = capabilities(target)
-        if not can.has((VECTOR, *NEEDED[DOT])) or can.has(NEEDED[AMX]):
+        if not can.has(NEEDED[DOT]) or can.has(NEEDED[AMX]):
             return ()
         found = find_convolution(module)
         if found is None or _share(_geometry(found, _NARROW_SIZE, _NARROW_LANES), found, _NARROW_SLOWER) > _SHARE:
