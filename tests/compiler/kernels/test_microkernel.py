@@ -6,6 +6,7 @@ The cases are the table of instructions by shapes: rows, vectors, segments, step
 from __future__ import annotations
 
 import ctypes
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,15 @@ import numpy as np
 import pytest
 
 from tests.compiler.programs.test_touched_bytes import library_of
+from tests.support.emulator import FOR_AARCH64, run_emulated
 from tests.support.targets import native_target
 from tests.support.touching import Call, first_that_touches_more
 
 pytestmark = pytest.mark.tvm
 
-ROWS = {"fma16", "fma8", "fma4", "tdpbf16ps", "vdpbf16ps", "tdpbusd", "vpdpbusd16", "vpdpbusd8", "usdot", "sdot"}
+ARM = {"usdot", "sdot"}
 TILES = {"tdpbf16ps", "tdpbusd"}
+ROWS = {"fma16", "fma8", "fma4", "vdpbf16ps", "vpdpbusd16", "vpdpbusd8", *TILES, *ARM}
 FMA_NEEDS = {16: ("avx512f",), 8: ("avx2", "fma"), 4: ("sse2",)}
 
 
@@ -81,22 +84,30 @@ def is_here(row: Any) -> bool:
 @pytest.mark.parametrize("name", sorted(ROWS))
 def test_the_text_is_valid(name: str, tmp_path: Path) -> None:
     """For the CPUs that have it, whatever this CPU has."""
+    from kintune.compiler.kernels.microkernel import text_of
+
+    texts = [text_of(kernel) for kernel in shapes(name).values()]
+    made = object_of(name, texts, tmp_path).read_bytes()
+    assert all(each.name.encode() in made for each in texts)
+
+
+def object_of(name: str, texts: list[Any], folder: Path) -> Path:
+    """The kernels of an instruction, compiled for CPUs that have it."""
     import tvm  # noqa: F401 - registers what reads texts of LLVM
     import tvm_ffi
 
-    from kintune.compiler.kernels.microkernel import text_of, together
+    from kintune.compiler.kernels.microkernel import together
 
     row = instruction(name)
-    triple = "aarch64-unknown-linux-gnu" if name in ("usdot", "sdot") else "x86_64-unknown-linux-gnu"
+    triple = "aarch64-unknown-linux-gnu" if name in ARM else "x86_64-unknown-linux-gnu"
     wide = ["+avx512f,+avx512bw,+avx512vl"] if row.lanes == 16 else []
     features = ",".join([*wide, *(f"+{need}" for need in row.needs)])
-    texts = [text_of(kernel) for kernel in shapes(name).values()]
     text = together(texts).replace(") {\n", ") #0 {\n")
-    source, made = tmp_path / "inner.ll", tmp_path / "inner.o"
+    source, made = folder / "inner.ll", folder / "inner.o"
     attributes = f'\nattributes #0 = {{ "target-features"="{features}" }}\n'
     source.write_text(f'target triple = "{triple}"\n{text}{attributes}')
     tvm_ffi.load_module(str(source)).write_to_file(str(made), "o")
-    assert all(each.name.encode() in made.read_bytes() for each in texts)
+    return made
 
 
 @pytest.mark.parametrize(("name", "special"), [*OF_VECTORS, *OF_TILES])
@@ -109,10 +120,7 @@ def test_sums_are_right(name: str, special: str, tmp_path: Path) -> None:
         pytest.skip(f"this CPU has no {name}")
     text = text_of(kernel)
     library = ctypes.CDLL(str(library_of(text.whole, tmp_path)))
-    rng = np.random.default_rng(3)
-    memory = [draw(rng, kernel.row_bytes, kernel.instruction.element, data=True) for _ in range(kernel.addresses)]
-    panel = draw(rng, kernel.panel_bytes, kernel.instruction.element, data=False)
-    sums = draw(rng, kernel.sums_bytes, kernel.instruction.total, data=False)
+    memory, panel, sums = operands(kernel)
     wanted = expected(kernel, memory, panel, sums)
     given = [each.ctypes.data_as(ctypes.c_void_p) for each in (*memory, panel, sums)]
     if kernel.lines:
@@ -123,11 +131,77 @@ def test_sums_are_right(name: str, special: str, tmp_path: Path) -> None:
     assert getattr(library, text.name)(*given, *([ctypes.c_int32(kernel.steps)] if kernel.counted else [])) == 0
     if frame:
         getattr(library, f"{text.name}_end")()
+    agree(sums, wanted)
+
+
+@pytest.mark.needs("ziglang", "qemu-aarch64")
+@pytest.mark.parametrize("name", sorted(ARM))
+def test_sums_are_right_in_an_emulator(name: str, tmp_path: Path) -> None:
+    """A program calls all kernels of an instruction of Arm on operands from a file, and writes them to another."""
+    from kintune.compiler.kernels.microkernel import text_of
+
+    texts, whole, calls, wanted = [], bytearray(), [], []
+    for kernel in shapes(name).values():
+        texts.append(text_of(kernel))
+        memory, panel, sums = operands(kernel)
+        places = []
+        for each in (*memory, panel, sums):
+            whole += bytes(-len(whole) % 64)
+            places.append(f"memory + {len(whole)}")
+            whole += each.tobytes()
+        wanted.append((len(whole) - sums.nbytes, sums.nbytes, expected(kernel, memory, panel, sums)))
+        given = [*places, *(["memory"] if kernel.lines else []), *([str(kernel.steps)] if kernel.counted else [])]
+        calls.append(f"  bad += {texts[-1].name}({', '.join(given)});")
+    declared = "\n".join(f"int {each.name}();" for each in texts)
+    (tmp_path / "main.c").write_text(_PROGRAM.format(declared=declared, size=len(whole), calls="\n".join(calls)))
+    (tmp_path / "operands").write_bytes(whole)
+    made = object_of(name, texts, tmp_path)
+    subprocess.run([*FOR_AARCH64, "-std=c11", "-w", "main.c", made, "-o", "program"], cwd=tmp_path, check=True)
+    done = run_emulated(["./program"], tmp_path, cpu="max")
+    assert (done.returncode, done.stderr) == (0, "")
+    result = np.frombuffer((tmp_path / "results").read_bytes(), np.uint8)
+    for start, nbytes, sums in wanted:
+        agree(result[start : start + nbytes], sums)
+
+
+_PROGRAM = """#include <stdio.h>
+{declared}
+static _Alignas(64) unsigned char memory[{size}];
+int main(void) {{
+  int bad = 0;
+  FILE *from = fopen("operands", "rb"), *to = fopen("results", "wb");
+  bad += fread(memory, 1, sizeof memory, from) != sizeof memory;
+{calls}
+  bad += fwrite(memory, 1, sizeof memory, to) != sizeof memory;
+  return bad + fclose(to);
+}}
+"""
+
+
+def operands(kernel: Any) -> tuple[list[Any], Any, Any]:
+    """The bytes of the rows, of a panel of weights, and of the sums before."""
+    rng, row = np.random.default_rng(3), kernel.instruction
+    memory = [draw(rng, kernel.row_bytes, row.element, data=True) for _ in range(kernel.addresses)]
+    panel = draw(rng, kernel.panel_bytes, row.element, data=False)
+    return memory, panel, draw(rng, kernel.sums_bytes, row.total, data=False)
+
+
+def agree(sums: Any, wanted: Any) -> None:
+    """Bytes exactly; floats as sums in another order and another rounding do."""
     found = sums.view(wanted.dtype).reshape(wanted.shape)
     if wanted.dtype.kind == "i":
         assert np.array_equal(found, wanted)
     else:
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_capabilities_know_each_instruction() -> None:
+    """A target that has one computes in the precision that it is for."""
+    from kintune.compiler.kernels.instructions import BYTES, PAIRS
+    from kintune.core.capabilities import Capabilities
+
+    for precision, rows in (("bf16", PAIRS), ("int8", [each for each in BYTES if not each.tiles])):
+        assert all(precision in Capabilities(extensions=each.extensions).precisions for each in rows)
 
 
 def draw(rng: np.random.Generator, nbytes: int, kind: str, *, data: bool) -> Any:
