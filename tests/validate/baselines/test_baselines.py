@@ -133,8 +133,12 @@ def test_bf16_is_no_rival_where_the_processor_emulates_it(
 ) -> None:
     monkeypatch.setattr("kintune.validate.baselines.open_vino.find_spec", lambda _: object())
     monkeypatch.setattr("kintune.validate.baselines.open_vino.host_extensions", lambda: extensions)
+    monkeypatch.setattr("kintune.validate.baselines.open_vino.host_machine", lambda: "x86_64")
     assert make_baseline("openvino_bf16").unavailable(BaselineModel(onnx="a.onnx")) == reason
     assert make_baseline("openvino").unavailable(BaselineModel(onnx="a.onnx")) is None
+    monkeypatch.setattr("kintune.validate.baselines.open_vino.host_machine", lambda: "aarch64")
+    refused = make_baseline("openvino_bf16").unavailable(BaselineModel(onnx="a.onnx"))
+    assert refused == "it does not compute in bfloat16 on aarch64"
 
 
 def test_torch_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

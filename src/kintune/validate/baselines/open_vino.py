@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from kintune.errors import InputError
-from kintune.hardware.cpu import host_extensions
+from kintune.hardware.cpu import host_extensions, host_machine
 from kintune.hardware.narrow_instructions import has_instructions
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
@@ -82,6 +82,8 @@ class OpenVinoBf16(OpenVino):
         """It needs an ONNX file, and a CPU that computes in bf16 itself."""
         if reason := super().unavailable(subject):
             return reason
+        if host_machine() != "x86_64":
+            return f"it does not compute in bfloat16 on {host_machine()}"
         return (
             None if has_instructions("bf16", host_extensions()) else "this processor has no instructions for bfloat16"
         )
