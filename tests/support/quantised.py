@@ -299,14 +299,16 @@ def run_onnxruntime(written: Written) -> NDArray[Any]:
     return np.asarray(session.run(None, dict(written.feeds))[0])
 
 
-def chosen_by_rule(network: Any, target: Any, program: str, machine: Processor) -> dict[str, tuple[Sketch, Candidate]]:
+def chosen_by_rule(
+    network: Any, target: Any, program: str, machine: Processor, precisions: frozenset[str] = frozenset()
+) -> dict[str, tuple[Sketch, Candidate]]:
     """The first candidate of the program for each workload that has it, by the workload's digest."""
     from kintune.compiler.programs.registry import program_named
     from kintune.compiler.space.sketches import generate_sketches
 
     found = {}
     for workload in network.workloads:
-        for sketch in generate_sketches(workload.digest, workload.module, target):
+        for sketch in generate_sketches(workload.digest, workload.module, target, precisions):
             name = program_of(sketch)
             if name.startswith(f"{program}."):
                 made, variant = program_named(name)

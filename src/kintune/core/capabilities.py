@@ -29,7 +29,7 @@ __all__ = [
 CPU, GPU = "llvm", "cuda"
 """What the compiler calls its kinds of targets for CPUs, and for NVIDIA's GPUs."""
 
-FOR_BF16 = frozenset({"amxbf16", "avx512bf16"})
+FOR_BF16 = frozenset({"amxbf16", "avx512bf16", "bf16"})
 """Extensions for products in bfloat16, as `hardware.cpu.extensions` spells them; one of them is enough."""
 
 FOR_INT8 = frozenset({"avx512vnni", "avxvnni", "dotprod", "i8mm"})

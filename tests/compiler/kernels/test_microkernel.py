@@ -20,7 +20,7 @@ from tests.support.touching import Call, first_that_touches_more
 
 pytestmark = pytest.mark.tvm
 
-ARM = {"usdot", "sdot"}
+ARM = {"usdot", "sdot", "bfdot"}
 TILES = {"tdpbf16ps", "tdpbusd"}
 ROWS = {"fma16", "fma8", "fma4", "vdpbf16ps", "vpdpbusd16", "vpdpbusd8", *TILES, *ARM}
 FMA_NEEDS = {16: ("avx512f",), 8: ("avx2", "fma"), 4: ("sse2",)}

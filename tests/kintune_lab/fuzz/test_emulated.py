@@ -1,7 +1,11 @@
-"""Drawn quantised graphs, compiled for the instructions of Arm that multiply bytes, are right in an emulator."""
+"""Drawn quantised graphs, compiled for the instructions of Arm that multiply bytes, are right in an emulator.
+
+So is a network in bf16.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -12,15 +16,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
+from onnx import helper, numpy_helper
 
 from kintune.core.model import Tensor
+from kintune.search.processor import Processor
+from kintune.search.sketch_program import program_of
 from kintune_lab.fuzz.compiling import Chosen, Compiler, Way, ways_of
 from kintune_lab.fuzz.onnx_graphs import OnnxGraphs
 from kintune_lab.fuzz.trial import Trial
 from kintune_lab.fuzz.verdict import FAULTS, Kind
 from tests.support.emulator import FEATURES, FOR_AARCH64, run_emulated
+from tests.support.quantised import chosen_by_rule
 
 pytestmark = [pytest.mark.tvm, pytest.mark.needs("ziglang", "qemu-aarch64", "aarch64-linker")]
 
@@ -41,7 +51,7 @@ class _Emulated:
         for at, tensor in enumerate(self.inputs):
             (self._folder / f"in0_{at}").write_bytes(np.ascontiguousarray(feeds[tensor.name]).tobytes())
         command: list[str | Path] = ["./run_sets", "model.kt", ".", "1"]
-        done = run_emulated(command, self._folder, f"{FEATURES} i8mm", "max")
+        done = run_emulated(command, self._folder, f"{FEATURES} bf16 i8mm", "max")
         assert done.returncode == 0, done.stderr
         read = {tensor.name: (self._folder / f"out0_{at}").read_bytes() for at, tensor in enumerate(self._outputs)}
         return {
@@ -83,6 +93,39 @@ def _campaign(folder: Path, graphs: int, seed: int) -> Counter[str]:
         assert verdict.kind not in FAULTS, (number, verdict)
         programs.update(verdict.programs if verdict.kind is Kind.RIGHT else ())
     return programs
+
+
+def test_a_network_in_bf16(emulator: Path, tmp_path: Path) -> None:
+    """A convolution and a product by `bfdot`, of sizes that fill neither vectors nor panels."""
+    import tvm
+
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+    from kintune.runtime.target import resolve_target
+
+    draw = np.random.default_rng(5)
+    x, filters, weights = (
+        draw.standard_normal(shape, np.float32) for shape in ((1, 13, 14, 15), (24, 13, 3, 3), (15, 37))
+    )
+    nodes = [
+        helper.make_node("Conv", ["x", "filters"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("MatMul", ["r", "weights"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(n, 1, shape) for n, shape in (("x", x.shape), ("y", (1, 24, 14, 37)))]
+    stored = [numpy_helper.from_array(filters, "filters"), numpy_helper.from_array(weights, "weights")]
+    graph = helper.make_graph(nodes, "narrow", ends[:1], ends[1:], stored)
+    path, text = tmp_path / "narrow.onnx", "llvm -mcpu=cortex-a76 -mtriple=aarch64-linux-gnu -mattr=+bf16"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    model, compiler = load(parse_ref(str(path))), _ForArm(text, emulator)
+    network, target = compiler.lower(model), tvm.target.Target(json.loads(resolve_target(text, 1)))
+    machine = Processor(lanes=4, registers=32)
+    programs = chosen_by_rule(network, target, "narrow", machine, frozenset({"bf16"}))
+    assert [program_of(sketch).partition(":")[2] for sketch, _ in programs.values()] == ["bfdot"] * 2
+    found = compiler.build(model, network, Chosen(programs)).run({"x": x})["y"]
+    (expected,) = onnxruntime.InferenceSession(path).run(None, {"x": x})
+    error = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+    assert 1e-4 < error < 8e-3
 
 
 @pytest.mark.slow

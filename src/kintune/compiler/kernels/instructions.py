@@ -9,6 +9,9 @@ to 16 rows of up to 64 bytes.
 CPUs with AVX-512 VNNI multiply bytes in 16 lanes (`vpdpbusd`), those with AVX-VNNI in 8, and those of Arm with I8MM in
 4 (`usdot`).  Older CPUs of Arm multiply signed bytes alone (`sdot`).  There the data is taken less 128, and a further
 row, all of whose bytes are -128, sums what that takes from each filter; it is subtracted at the end.
+
+CPUs of Arm with BF16 multiply pairs in 4 lanes (`bfdot`).  Those without FEAT_EBF16 round its sums to odd and take
+denormal numbers for zero, so results differ from those of x86 in the last bits of fp32.
 """
 
 from __future__ import annotations
@@ -128,6 +131,8 @@ VALUES = fused(16, 32)._replace(needs=("avx512f",))
 
 _DOT, _AMX_16, _AMX_8 = "llvm.x86.avx512bf16.dpbf16ps.512", "llvm.x86.tdpbf16ps", "llvm.x86.tdpbusd"
 
+_ARM = "llvm.aarch64.neon"
+
 _AMX_BF16 = ("amx-bf16", "amx-tile", "avx512bf16")  # the last one rounds
 
 _TILES: Any = {"tiles": True, "rate": 1.0, "latency": 52.0}
@@ -135,10 +140,11 @@ _TILES: Any = {"tiles": True, "rate": 1.0, "latency": 52.0}
 PAIRS = (
     Instruction("tdpbf16ps", "amx", _AMX_BF16, 16, 32, "bfloat", 2, "float", _AMX_16, **_TILES),
     Instruction("vdpbf16ps", "dot", ("avx512bf16",), 16, 32, "bfloat", 2, "float", _DOT, rate=1.0),
+    Instruction("bfdot", "bfdot", ("bf16",), 4, 32, "bfloat", 2, "float", f"{_ARM}.bfdot.v4f32.v8bf16"),
 )
 """The instructions that multiply pairs of bf16, the best first."""
 
-_VPDPBUSD, _ARM = "llvm.x86.avx512.vpdpbusd", "llvm.aarch64.neon"
+_VPDPBUSD = "llvm.x86.avx512.vpdpbusd"
 
 BYTES = (
     Instruction("tdpbusd", "amx", ("amx-int8", "amx-tile"), 16, 32, "i8", 4, "i32", _AMX_8, **_TILES),
