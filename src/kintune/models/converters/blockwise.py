@@ -26,7 +26,8 @@ def _product(node: Node) -> relax.Expr:
     inputs, columns = (int(node.attributes[name]) for name in ("K", "N"))
     bits, block = int(node.attributes.get("bits", 4)), int(node.attributes["block_size"])
     if bits not in BITS:
-        raise ValueError(f"weights of {bits} bits are not supported; 4 and 8 are")
+        *most, last = BITS
+        raise ValueError(f"weights of {bits} bits are not supported; {', '.join(map(str, most))} and {last} are")
     if block < _LEAST_BLOCK or block & (block - 1):
         raise ValueError(f"blocks of {block} weights are not supported; powers of two from {_LEAST_BLOCK} are")
     if node.operand(_ORDER) is not None:
