@@ -55,15 +55,13 @@ class Product(msgspec.Struct, frozen=True):
 def reference(product: Product) -> NDArray[Any]:
     """What the network computes, in float64."""
     arrays = product.arrays()
-    x, integers = arrays["x"].astype(np.float64), arrays["b"].reshape(product.columns, -1)
-    if product.bits == 4:
-        integers = np.stack([integers & 15, integers >> 4], -1)
+    x, integers = arrays["x"].astype(np.float64), _unpacked(arrays["b"].reshape(product.columns, -1), product.bits)
     blocks = integers.reshape(product.columns, product.blocks, product.block).astype(np.float64)
     zeros: NDArray[Any] | float = float(1 << (product.bits - 1))
     if product.zeros:
         given = arrays["zeros"]
-        if product.zeros == "packed" and product.bits == 4:
-            given = np.stack([given & 15, given >> 4], -1).reshape(product.columns, -1)
+        if product.zeros == "packed":
+            given = _unpacked(given, product.bits)
         zeros = given[:, : product.blocks, None].astype(np.float64)
     weights = (blocks - zeros) * arrays["scales"].astype(np.float64)[:, :, None]
     found = x @ weights.reshape(product.columns, -1)[:, : product.inputs].T
@@ -72,6 +70,12 @@ def reference(product: Product) -> NDArray[Any]:
     if product.after == "relu":
         found = np.maximum(found, 0)
     return np.asarray(found + arrays["r"] if product.after == "residual" else found)
+
+
+def _unpacked(packed: NDArray[Any], bits: int) -> NDArray[Any]:
+    """The integers of `[columns, bytes]`, the first of a byte in its lowest bits."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return np.asarray((packed[..., None] >> shifts & ((1 << bits) - 1)).reshape(len(packed), -1))
 
 
 def write_product(product: Product, path: Path, **changed: Any) -> dict[str, NDArray[Any]]:

@@ -12,7 +12,7 @@ __all__ = ["ANNOTATION", "BITS", "PACKED", "REAL", "Blockwise", "parse_blockwise
 ANNOTATION = "kintune.blockwise"
 """The annotation of the block that sums products with blockwise quantised weights."""
 
-BITS = (4, 8)
+BITS = (2, 4, 8)
 """The bits that a weight may have."""
 
 PACKED, REAL = "packed", "real"
@@ -20,12 +20,12 @@ PACKED, REAL = "packed", "real"
 
 
 class Blockwise(msgspec.Struct, frozen=True):
-    """A product of data `[..., inputs]` with weights of 4 or 8 bits, with a scale for `block` weights of a column.
+    """A product of data `[..., inputs]` with weights of 2, 4 or 8 bits, with a scale for `block` weights of a column.
 
     A weight is `(integer - zero point) * scale`.  The kernel takes, with `blocks` blocks of each of N columns:
 
     - data, float32 `[..., inputs]`;
-    - integers, uint8 `[blocks * block * bits / 8, N]`; of two in a byte the first has the low bits;
+    - integers, uint8 `[blocks * block * bits / 8, N]`; of several in a byte the first has the lowest bits;
     - scales, float32 `[blocks, N]`;
     - zero points: none (`zeros` is ""; they are `middle`), uint8 `[ceil(blocks * bits / 8), N]` ("packed") or float32
       `[blocks, N]` ("real").

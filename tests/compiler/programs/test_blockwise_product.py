@@ -79,7 +79,7 @@ def agree(product: Product, draw: Any, cpu: str) -> None:
 
 _PRODUCTS = st.builds(
     Product,
-    bits=st.sampled_from((4, 8)),
+    bits=st.sampled_from((2, 4, 8)),
     block=st.sampled_from((16, 32, 64, 128)),
     inputs=st.integers(1, 200),
     columns=st.integers(1, 150),
@@ -104,6 +104,7 @@ def test_any_product_and_decisions(cpu: str, product: Product, data: st.DataObje
         Product(inputs=256, columns=200, after="relu", bias=True),
         Product(bits=8, inputs=256, columns=128, lead=(64,), zeros="packed"),
         Product(inputs=100, columns=64, block=16, lead=(3,), zeros="packed"),
+        Product(2, 16, 100, 64, (3,), "packed"),
     ],
 )
 def test_the_first_candidates(product: Product) -> None:
@@ -141,7 +142,7 @@ def test_data_may_be_larger_than_two_gibibytes(unpacks: bool) -> None:
     np.testing.assert_allclose(found, [[-127 * DEPTH * times] * COLUMNS for times in (1, 0, 0, 3)], rtol=1e-5)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("zeros", ["", "packed", "real"])
 def test_packing_only_moves_weights(bits: int, zeros: str) -> None:
     """Measurements fill them with one value, in whatever form they are."""

@@ -95,14 +95,14 @@ def test_pairs_touch_what_they_say(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("bits", "zeros"), [(bits, zeros) for bits in (4, 8) for zeros in ("", "packed", "real")])
+@pytest.mark.parametrize(("bits", "zeros"), [(bits, zeros) for bits in (2, 4, 8) for zeros in ("", "packed", "real")])
 def test_products_with_few_bits_touch_what_they_say(bits: int, zeros: str, tmp_path: Path) -> None:
     from kintune.compiler.kernels.microkernel import together
     from kintune.compiler.kernels.unpacking import Packing, product_text, unpacking_text
     from kintune.models.blockwise import PACKED, REAL
 
     needs("avx512f")
-    packing = Packing(bits, 16, 2, 32, 3, {"": "", "packed": PACKED, "real": REAL}[zeros], bits == 4)
+    packing = Packing(bits, 16, 2, 32, 3, {"": "", "packed": PACKED, "real": REAL}[zeros], bits < 8)
     kernel, made, unpacked = packing.kernel(3), product_text(packing, 3), unpacking_text(packing)
     pointers = [[each] for each in (*[kernel.row_bytes] * kernel.rows, *packing.panel_bytes, kernel.sums_bytes)]
     calls: list[Call] = [

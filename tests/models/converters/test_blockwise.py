@@ -28,7 +28,7 @@ def case_of(make_case: Any, product: Product, **changed: Any) -> Any:
     return make_case("MatMulNBits", *operands, constant=constant, domain="com.microsoft", **attributes | changed)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", [2, 4, 8])
 def test_products(compare: Any, make_case: Any, bits: int) -> None:
     products = [
         Product(bits, 16, 64, 40, (1,)),
@@ -43,7 +43,7 @@ def test_products(compare: Any, make_case: Any, bits: int) -> None:
 
 
 def test_zero_points_that_are_floats(compare: Any, make_case: Any) -> None:
-    compare([case_of(make_case, Product(4, 32, 96, 32, (3,), "real"))], 17)
+    compare([case_of(make_case, Product(bits, 32, 96, 32, (3,), "real")) for bits in (2, 4)], 17)
 
 
 def test_operands_may_be_flat(compare: Any, make_case: Any) -> None:
@@ -56,7 +56,7 @@ def test_operands_may_be_flat(compare: Any, make_case: Any) -> None:
 @pytest.mark.parametrize(
     ("product", "changed", "message"),
     [
-        (Product(), {"bits": 2}, "weights of 2 bits are not supported; 4 and 8 are"),
+        (Product(), {"bits": 3}, "weights of 3 bits are not supported; 2, 4 and 8 are"),
         (Product(), {"block_size": 24}, "blocks of 24 weights are not supported"),
         (Product(), {"K": 65}, r"data of shape \(1, 64\) do not end with 65 elements"),
         (Product(), {"N": 47}, r"input 1 is uint8 \[48, 2, 16\]; 47 columns of 32 uint8 are needed"),

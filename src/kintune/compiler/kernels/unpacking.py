@@ -1,8 +1,8 @@
 """The innermost loops of a product with blockwise quantised weights, which are unpacked in vector registers.
 
-A weight of a column is in each lane.  Those of 4 bits lie eight to a lane of 32 bits.  With AVX-512 they are looked up
-in a table of 16 floats by a permutation, which reads only the low four bits of a lane.  Otherwise they are masked and
-converted.
+A weight of a column is in each lane.  Those of 4 bits lie eight to a lane of 32 bits, those of 2 bits sixteen.  With
+AVX-512 they are looked up in a table of 16 floats by a permutation, which reads only the low four bits of a lane; with
+2 bits, the upper two of these are the next weight and make no difference.  Otherwise they are masked and converted.
 
 A segment of a row is a block.  The products of a block are added up first; their sum times the scale of the block is
 added to the result.
@@ -20,7 +20,7 @@ from kintune.models.blockwise import PACKED, REAL
 __all__ = ["Packing", "product_text", "unpacking_text"]
 
 _PERMUTE = "llvm.x86.avx512.permvar.sf.512"
-_UNROLL = {4: 4, 8: 8}
+_UNROLL = {2: 2, 4: 4, 8: 8}
 """Loads of each vector that are written out."""
 
 _AHEAD = 8192
@@ -31,7 +31,7 @@ ahead, and not beyond the end of a page."""
 class Packing(NamedTuple):
     """`blocks` blocks of `block` weights of `bits` bits, for `vectors` of `lanes` columns.
 
-    `zeros` is as in `Blockwise`; a byte has those of two blocks if they have 4 bits.  With `permutes` there are 16
+    `zeros` is as in `Blockwise`; a byte has those of `in_byte` blocks.  With `permutes` there are 16
     lanes, and the CPU has AVX-512.
     """
 
@@ -49,9 +49,19 @@ class Packing(NamedTuple):
         return 1 << (self.bits - 1)
 
     @property
+    def in_byte(self) -> int:
+        """The weights, or zero points, that a byte has."""
+        return 8 // self.bits
+
+    @property
+    def mask(self) -> int:
+        """The bits of a weight or zero point."""
+        return (1 << self.bits) - 1
+
+    @property
     def values(self) -> int:
         """The weights of a column that one load of a vector brings."""
-        return 8 if self.bits == 4 else 1
+        return 32 // self.bits if self.bits < 8 else 1
 
     @property
     def columns(self) -> int:
@@ -115,7 +125,7 @@ class _Blockwise(Vectors):
 
     def declared(self) -> list[str]:
         table = f"declare <16 x float> @{_PERMUTE}(<16 x float>, <16 x i32>)"
-        return [*super().declared(), table if self.p.permutes and self.p.bits == 4 else ""]
+        return [*super().declared(), table if self.p.permutes and self.p.bits < 8 else ""]
 
     def _scaling(self) -> list[str]:
         return ["%scales", "%points"]
@@ -125,19 +135,19 @@ class _Blockwise(Vectors):
         yield f"  %sb = mul i64 %s, {p.columns}"
         if p.zeros == PACKED and p.bits == 8:
             yield f"  %zb = mul i64 %s, {p.columns}"
-        elif p.zeros == PACKED:  # two in a byte
-            yield "  %zr = lshr i64 %s, 1"
+        elif p.zeros == PACKED:  # several in a byte
+            yield f"  %zr = lshr i64 %s, {p.in_byte.bit_length() - 1}"
             yield f"  %zb = mul i64 %zr, {p.columns}"
             yield "  %zt = trunc i64 %s to i32"
-            yield "  %zu = and i32 %zt, 1"
-            yield "  %zx = shl i32 %zu, 2"
+            yield f"  %zu = and i32 %zt, {p.in_byte - 1}"
+            yield f"  %zx = shl i32 %zu, {p.bits.bit_length() - 1}"
             yield f"  %zy = insertelement {self.words} poison, i32 %zx, i32 0"
             yield f"  %zs = shufflevector {self.words} %zy, {self.words} poison, {self.words} zeroinitializer"
 
     def _loads(self, u: int) -> Iterator[str]:
         """The weights of all vectors, `u` loads behind the first of a turn."""
         nbytes = self.k.step_bytes // self.k.vectors
-        kind = self.words if self.p.bits == 4 else f"<{self.p.lanes} x i8>"
+        kind = self.words if self.p.bits < 8 else f"<{self.p.lanes} x i8>"
         for v in range(self.k.vectors):
             yield f"  %wo{u}_{v} = add i64 %wk, {u * self.k.step_bytes + v * nbytes}"
             yield f"  %wa{u}_{v} = getelementptr i8, ptr %wp, i64 %wo{u}_{v}"
@@ -150,14 +160,14 @@ class _Blockwise(Vectors):
         if p.bits == 8:
             yield f"  %m{at} = zext <{p.lanes} x i8> {word} to {self.words}"
         elif j:
-            yield f"  %h{at} = lshr {self.words} {word}, {self._all('i32', 4 * j)}"
+            yield f"  %h{at} = lshr {self.words} {word}, {self._all('i32', p.bits * j)}"
             word = f"%h{at}"
-        if p.bits == 4 and p.permutes:
-            table = ", ".join(f"float {number - 8}.0" for number in range(16))
+        if p.bits < 8 and p.permutes:
+            table = ", ".join(f"float {(number & p.mask) - p.middle}.0" for number in range(16))
             yield f"  %f{at} = call <16 x float> @{_PERMUTE}(<16 x float> <{table}>, <16 x i32> {word})"
             return
-        if p.bits == 4:
-            yield f"  %m{at} = and {self.words} {word}, {self._all('i32', 15)}"
+        if p.bits < 8:
+            yield f"  %m{at} = and {self.words} {word}, {self._all('i32', p.mask)}"
         yield f"  %i{at} = sub {self.words} %m{at}, {self._all('i32', p.middle)}"
         yield f"  %f{at} = sitofp {self.words} %i{at} to {self.vector}"
 
@@ -177,9 +187,9 @@ class _Blockwise(Vectors):
             yield f"  %zi{v} = load <{p.lanes} x i8>, ptr %zp{v}, align 1"
             yield f"  %zw{v} = zext <{p.lanes} x i8> %zi{v} to {self.words}"
             found = f"%zw{v}"
-            if p.bits == 4:
+            if p.bits < 8:
                 yield f"  %zh{v} = lshr {self.words} %zw{v}, %zs"
-                yield f"  %zm{v} = and {self.words} %zh{v}, {self._all('i32', 15)}"
+                yield f"  %zm{v} = and {self.words} %zh{v}, {self._all('i32', p.mask)}"
                 found = f"%zm{v}"
             yield f"  %zc{v} = sub {self.words} {found}, {self._all('i32', p.middle)}"
             yield f"  %zf{v} = sitofp {self.words} %zc{v} to {self.vector}"

@@ -1,4 +1,4 @@
-"""The program for products with blockwise quantised weights of 4 and 8 bits.
+"""The program for products with blockwise quantised weights of 2, 4 and 8 bits.
 
 Few rows are multiplied while the weights are unpacked in registers.  For many, a task unpacks a panel to floats first,
 and multiplies all its rows with that.  Data that do not fill the last block of weights are copied, with zeros behind.
@@ -53,7 +53,7 @@ _MOST_TASKS = 192
 
 _UNROLL = 4  # products with unpacked weights that are written out; the depth is whole blocks, so a multiple of it
 _AT_ONCE = 2.0  # vector instructions a cycle
-_UNPACKING = {True: {4: 1.9, 8: 2.0}, False: {4: 3.9, 8: 2.0}}
+_UNPACKING = {True: {2: 1.9, 4: 1.9, 8: 2.0}, False: {2: 3.9, 4: 3.9, 8: 2.0}}
 """Instructions that unpack a vector of weights of so many bits, by permutations or by conversions."""
 
 
@@ -172,7 +172,7 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
         made = text_of(kernel) if b.unpacks else product_text(packing, b.rows)
         statements, buffers = [], []
         for name, source in zip(("integers", "scales", "zeros"), w.stored_weights, strict=False):
-            word = (4,) if p.bits == 4 and source is w.weights else ()
+            word = (4,) if p.bits < 8 and source is w.weights else ()
             shape = (number, int(source.shape[0]) // math.prod(word), panel, *word)
             target = buffer(name, shape, str(source.dtype), "global")
 
