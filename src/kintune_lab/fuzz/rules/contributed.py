@@ -150,7 +150,7 @@ def _rotary(d: Drawer, operator: str) -> None:
 def _few_bits(d: Drawer, operator: str) -> None:
     x = d.tensor(_REAL, rank=(2, 3), where=lambda v: v.size > 0)
     depth, columns, block = d.array(x).shape[-1], d.extent(), d.choice((16, 32, 64))
-    bits = d.choice((4, 4, 8))
+    bits = d.choice((2, 4, 8))
     blocks = -(-depth // block)
     inputs = [x, d.leaf("uint8", (columns, blocks, block * bits // 8), constant=1)]
     inputs.append(d.leaf("float32", (columns * blocks,), Role(0.004, 0.1), constant=1))
