@@ -23,11 +23,11 @@ def test_the_number_of_rows_may_be_known_only_when_the_program_runs() -> None:
     from kintune.compiler.kernels.calls import address
     from kintune.compiler.kernels.images import Image
     from kintune.compiler.kernels.instructions import fused
+    from kintune.compiler.kernels.loops import as_root, buffer, index
     from kintune.compiler.kernels.microkernel import Kernel
     from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
     from kintune.compiler.kernels.packing import packing_block
     from kintune.compiler.kernels.rows import Lines, Rows
-    from kintune.compiler.programs.loops import as_root, buffer, index
 
     rows, lanes, vectors = tirx.Var("rows", "int64"), 8, 2
     data, result = (buffer(name, (rows, size), "float32", "") for name, size in (("a", DEPTH), ("c", COLUMNS)))

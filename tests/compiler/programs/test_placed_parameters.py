@@ -69,7 +69,7 @@ def test_a_part_is_copied(channels: int, before: int, ahead: int) -> None:
 def test_what_counts_through_several_axes_cannot_be_a_part() -> None:
     from tvm import te, tirx
 
-    from kintune.compiler.programs.loops import as_root, buffer, index, loop
+    from kintune.compiler.kernels.loops import as_root, buffer, index, loop
     from kintune.compiler.programs.placed_parameters import placeable
 
     x, y = (buffer(name, (4, 8), "float32", "global") for name in "xy")
@@ -85,7 +85,7 @@ def test_what_counts_through_several_axes_cannot_be_a_part() -> None:
 def test_an_address_that_is_given_away_is_no_part() -> None:
     from tvm import tirx
 
-    from kintune.compiler.programs.loops import as_root, buffer, index
+    from kintune.compiler.kernels.loops import as_root, buffer, index
     from kintune.compiler.programs.placed_parameters import placeable
 
     x, y = (buffer(name, (4, 8), "float32", "global") for name in "xy")

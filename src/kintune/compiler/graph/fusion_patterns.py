@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import Schedule
 
-from kintune.compiler.programs.blocks import loads_in
+from kintune.compiler.kernels.blocks import loads_in
 
 __all__ = ["InlineRepeats", "RepeatsBroadcast", "ResizedInjective"]
 

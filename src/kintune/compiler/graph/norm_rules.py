@@ -20,7 +20,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from kintune.compiler.graph.rewriting import operator_of, static_shape, value_of
-from kintune.compiler.programs.loops import index
+from kintune.compiler.kernels.loops import index
 from kintune.compiler.programs.statistics import statistics_kernel
 from kintune.runtime.target import capabilities
 from kintune.runtime.tvm_state import OperatorAttribute

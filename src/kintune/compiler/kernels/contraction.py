@@ -13,8 +13,8 @@ import msgspec
 import tvm
 import tvm_ffi
 
-from kintune.compiler.programs.blocks import Nest
-from kintune.compiler.programs.loops import replaced
+from kintune.compiler.kernels.blocks import Nest
+from kintune.compiler.kernels.loops import replaced
 from kintune.models.blockwise import ANNOTATION
 
 __all__ = [

@@ -19,13 +19,12 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel
 from kintune.compiler.kernels.copies import CHUNK
+from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES
+from kintune.compiler.kernels.loops import INDEX, buffer, index, loop, pieces, sequence
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
 from kintune.compiler.kernels.rows import Rows
 from kintune.compiler.kernels.statements import whole
-from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.kernel_writer import pieces
-from kintune.compiler.programs.loops import INDEX, buffer, index, loop, sequence
 
 __all__ = ["Nest", "Panels", "Share", "Target", "tasks"]
 

@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import SBlock, Schedule, ScheduleError
 
+from kintune.compiler.kernels.blocks import Nest, constant_shape, loads_in, nests_of
 from kintune.compiler.kernels.contraction import (
     BATCHED,
     DENSE,
@@ -28,10 +29,9 @@ from kintune.compiler.kernels.contraction import (
     Reach,
     described,
 )
-from kintune.compiler.programs.blocks import Nest, constant_shape, loads_in, nests_of
-from kintune.compiler.programs.epilogue import Epilogue, epilogue_of
-from kintune.compiler.programs.loops import replaced
-from kintune.compiler.programs.padding_block import Padding, padding_of
+from kintune.compiler.kernels.epilogue import Epilogue, epilogue_of
+from kintune.compiler.kernels.loops import replaced
+from kintune.compiler.kernels.padding_block import Padding, padding_of
 from kintune.compiler.space.weights import weight_positions
 from kintune.errors import BuildError
 from kintune.models.blockwise import ANNOTATION, BITS, PACKED, REAL, Blockwise, parse_blockwise

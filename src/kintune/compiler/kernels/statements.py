@@ -9,7 +9,7 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from kintune.compiler.programs.loops import INDEX, index
+from kintune.compiler.kernels.loops import INDEX, index
 
 __all__ = ["block_over", "ceildiv", "unravelled", "whole"]
 

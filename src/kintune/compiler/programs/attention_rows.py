@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.kernels.loops import pieces
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
 from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
-from kintune.compiler.programs.kernel_writer import alloc, pieces, repeat, store, tasks, tiles, vector
+from kintune.compiler.programs.kernel_writer import alloc, repeat, store, tasks, tiles, vector
 from kintune.compiler.programs.powers import power_of_e
 
 __all__ = ["RowBlocking", "write_rows"]

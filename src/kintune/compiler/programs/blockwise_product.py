@@ -18,15 +18,15 @@ from kintune.compiler.kernels.contraction import OF_BLOCKWISE, Contraction
 from kintune.compiler.kernels.cost import Work
 from kintune.compiler.kernels.images import Image, brought_in
 from kintune.compiler.kernels.instructions import fused
+from kintune.compiler.kernels.loops import buffer, index
 from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
 from kintune.compiler.kernels.packing import packing_block
 from kintune.compiler.kernels.reading import Joined, joined, require
 from kintune.compiler.kernels.rows import Lines, Rows
+from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.kernels.unpacking import Packing, product_text, unpacking_text
-from kintune.compiler.programs.loops import buffer, index
 from kintune.compiler.programs.nest_program import NestProgram
-from kintune.compiler.programs.stages import Stages
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 

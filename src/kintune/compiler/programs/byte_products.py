@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.blocks import loads_in
 from kintune.compiler.kernels.calls import address
 from kintune.compiler.kernels.contraction import BATCHED, DENSE, OF_BYTES, Contraction
 from kintune.compiler.kernels.cost import Work
@@ -29,15 +30,14 @@ from kintune.compiler.kernels.instructions import (
     instruction_named,
     is_available,
 )
+from kintune.compiler.kernels.loops import buffer, index
 from kintune.compiler.kernels.microkernel import Kernel, registers_for
 from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
 from kintune.compiler.kernels.packing import packing_block, weight_by_value
 from kintune.compiler.kernels.reading import Joined, joined, require
 from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, copied_lines
-from kintune.compiler.programs.blocks import loads_in
-from kintune.compiler.programs.loops import buffer, index
+from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.nest_program import NestProgram
-from kintune.compiler.programs.stages import Stages
 
 __all__ = ["AMX", "NEEDED", "ByteProducts", "ByteTiles", "tile_heights", "tile_lines"]
 

@@ -14,6 +14,7 @@ import tvm
 
 from kintune.compiler.kernels.contraction import DEPTHWISE, Contraction, Reach
 from kintune.compiler.kernels.reading import Joined, joined
+from kintune.compiler.kernels.stages import with_stages
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
 from kintune.compiler.programs.image_tiles import (
@@ -25,7 +26,6 @@ from kintune.compiler.programs.image_tiles import (
     tiles_of,
 )
 from kintune.compiler.programs.kept_parameters import keep
-from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Contraction
-from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.kernels.epilogue import Epilogue
+from kintune.compiler.kernels.loops import pieces, sequence
+from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.image_tiles import (
     Tile,
     edges,
@@ -24,10 +26,7 @@ from kintune.compiler.programs.image_tiles import (
     tiles_of,
 )
 from kintune.compiler.programs.indexing import Vectors
-from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loop_blocks import computing_block
-from kintune.compiler.programs.loops import sequence
-from kintune.compiler.programs.stages import Stages
 
 __all__ = ["Strips", "Tiling", "convolve_depthwise", "strips_of"]
 

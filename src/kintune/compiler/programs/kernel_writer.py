@@ -14,7 +14,6 @@ from tvm.tirx.script.builder import ir as T  # noqa: N812 - the name that it has
 __all__ = [
     "alloc",
     "load",
-    "pieces",
     "repeat",
     "store",
     "store_vector",
@@ -138,14 +137,3 @@ def tiles(extent: int, size: int) -> Iterator[tuple[Callable[[], Any], int]]:
         yield (lambda: starts(0, whole, size)), size
     if rest:
         yield (lambda: starts(whole * size, 1, rest)), rest
-
-
-def pieces(extent: int, lanes: int) -> list[tuple[int, int]]:
-    """Vectors (start, lanes) that cover an extent: as many whole ones as fit, then halves, quarters and so on."""
-    found, start = [], 0
-    while start < extent:
-        while start + lanes > extent:
-            lanes //= 2
-        found.append((start, lanes))
-        start += lanes
-    return found

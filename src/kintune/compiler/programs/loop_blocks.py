@@ -9,7 +9,7 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.programs.indexing import Indexing
 
 __all__ = ["block_in_loops", "computing_block", "whole"]

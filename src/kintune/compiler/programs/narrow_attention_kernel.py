@@ -24,13 +24,13 @@ from tvm.tirx.script.builder import ir as T  # noqa: N812
 from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel
 from kintune.compiler.kernels.copies import CHUNK, copying_text, pairing_text
 from kintune.compiler.kernels.instructions import PAIRS
+from kintune.compiler.kernels.loops import pieces
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
 from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
 from kintune.compiler.programs.kernel_writer import (
     alloc,
     load,
-    pieces,
     repeat,
     store,
     store_vector,

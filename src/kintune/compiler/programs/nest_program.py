@@ -10,8 +10,8 @@ import tvm
 
 from kintune.compiler.kernels.cost import Work, cycles
 from kintune.compiler.kernels.reading import Joined
+from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.stages import Stages, with_stages
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor

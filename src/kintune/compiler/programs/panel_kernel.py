@@ -19,16 +19,16 @@ from tvm import tirx
 from kintune.compiler.kernels.calls import BF16_BITS, Address, address, call_copy, odd_lines
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK, copying_text
+from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.images import Writer, line_copier
 from kintune.compiler.kernels.instructions import LINE_BYTES
+from kintune.compiler.kernels.loops import buffer, index, loop, sequence
 from kintune.compiler.kernels.microkernel import WHOLE, Kernel
 from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
 from kintune.compiler.kernels.packing import packing_block, weight_by_value
 from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, TaskRows
-from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.loops import buffer, index, loop, sequence
+from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.panel_form import Form, Inner, Kept, Tiling, Way, form_of
-from kintune.compiler.programs.stages import Stages
 
 __all__ = ["kernels", "row_values", "write_sum"]
 

@@ -16,13 +16,13 @@ from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.cost import Work
 from kintune.compiler.kernels.instructions import PAIRS, TILE_ROWS, VALUES
+from kintune.compiler.kernels.loops import INDEX
 from kintune.compiler.kernels.reading import Joined, joined
+from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.kept_parameters import keep
-from kintune.compiler.programs.loops import INDEX
 from kintune.compiler.programs.nest_program import NestProgram
 from kintune.compiler.programs.panel_form import FMA, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import kernels, write_sum
-from kintune.compiler.programs.stages import Stages, with_stages
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities

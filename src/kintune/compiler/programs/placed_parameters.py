@@ -13,9 +13,9 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from kintune.compiler.programs.blocks import constant_shape
+from kintune.compiler.kernels.blocks import constant_shape
+from kintune.compiler.kernels.loops import INDEX, as_root, buffer, index, loop, over_rows
 from kintune.compiler.programs.kept_parameters import is_plain
-from kintune.compiler.programs.loops import INDEX, as_root, buffer, index, loop, over_rows
 
 __all__ = ["Place", "copying", "place", "placeable"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import tirx
 
-from kintune.compiler.programs.loops import INDEX, buffer, index, loop, nested, over_rows, sequence
+from kintune.compiler.kernels.loops import INDEX, buffer, index, loop, nested, over_rows, sequence
 from kintune.compiler.programs.row_passes import Pass, Rows
 from kintune.compiler.programs.row_text import lane_loop, stores, strides_of, written
 

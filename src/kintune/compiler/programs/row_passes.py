@@ -16,7 +16,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from kintune.compiler.programs.loops import INDEX, index
+from kintune.compiler.kernels.loops import INDEX, index
 from kintune.compiler.programs.nan_tests import FLOATS, if_number, is_nan, keeping_nan
 
 __all__ = ["CHANGING", "Binding", "Pass", "Rows", "read_rows"]

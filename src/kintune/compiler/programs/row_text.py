@@ -10,7 +10,7 @@ import tvm_ffi
 from tvm import tirx
 
 from kintune.compiler.hidden_values import bindable
-from kintune.compiler.programs.loops import buffer, index, replaced
+from kintune.compiler.kernels.loops import buffer, index, replaced
 from kintune.compiler.programs.row_passes import CHANGING, Pass
 
 __all__ = ["Written", "calls_functions", "lane_loop", "stores", "strides_of", "written"]

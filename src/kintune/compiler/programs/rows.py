@@ -18,7 +18,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from kintune.compiler.programs.loops import as_root, buffer, index, loop, nested, over_rows, sequence
+from kintune.compiler.kernels.loops import as_root, buffer, index, loop, nested, over_rows, sequence
 from kintune.compiler.programs.row_lanes import by_lanes
 from kintune.compiler.programs.row_passes import Binding, Pass, Rows, read_rows
 from kintune.compiler.programs.row_text import calls_functions, lane_loop, stores, strides_of, written

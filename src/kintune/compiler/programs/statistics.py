@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from kintune.compiler.programs.loops import as_root, buffer, index, loop, sequence
+from kintune.compiler.kernels.loops import as_root, buffer, index, loop, sequence
 
 __all__ = ["statistics_kernel"]
 

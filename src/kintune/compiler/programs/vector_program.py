@@ -20,9 +20,9 @@ import tvm
 from kintune.compiler.kernels.contraction import DENSE, GROUPED, Contraction, Reach
 from kintune.compiler.kernels.instructions import fused
 from kintune.compiler.kernels.reading import Joined, joined
+from kintune.compiler.kernels.stages import with_stages
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.image_tiles import CONTENDED_CYCLES, PAIR_BYTES, edges, even_widths, has_written_edges
-from kintune.compiler.programs.stages import with_stages
 from kintune.compiler.programs.vector_sum import Tiling, sum_in_vectors
 from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
 from kintune.compiler.programs.vector_walks import Walk, few_tiles, inner_tiles, live_part

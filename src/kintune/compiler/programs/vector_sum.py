@@ -22,9 +22,11 @@ from tvm import tirx
 
 from kintune.compiler.kernels.calls import IMPORT, Address, address, call_kernel
 from kintune.compiler.kernels.contraction import DENSE, Contraction
+from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES, Instruction
+from kintune.compiler.kernels.loops import pieces, sequence
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
-from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.image_tiles import (
     Tile,
     edges,
@@ -35,10 +37,7 @@ from kintune.compiler.programs.image_tiles import (
     tiles_of,
 )
 from kintune.compiler.programs.indexing import Vectors
-from kintune.compiler.programs.kernel_writer import pieces
 from kintune.compiler.programs.loop_blocks import block_in_loops, computing_block, whole
-from kintune.compiler.programs.loops import sequence
-from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.vector_walks import Run, Walk, few_tiles, live_part, runs_of
 from kintune.compiler.space.packing import PACKS
 

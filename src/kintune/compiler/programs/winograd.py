@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Sequence
 import tvm
 
 from kintune.compiler.kernels.contraction import Contraction
+from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import PAIRS
 from kintune.compiler.kernels.reading import find, joined
+from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.epilogue import Epilogue
 from kintune.compiler.programs.kept_parameters import is_plain, keep
 from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED
-from kintune.compiler.programs.stages import Stages, with_stages
 from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
 from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles, promising
 from kintune.compiler.programs.winograd_narrow import make_narrow_blocks

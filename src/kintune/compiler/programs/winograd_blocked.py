@@ -18,13 +18,12 @@ from tvm import tirx
 
 from kintune.compiler.kernels.calls import IMPORT, address, call_kernel
 from kintune.compiler.kernels.contraction import Contraction
+from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES, fused
+from kintune.compiler.kernels.loops import pieces, sequence
 from kintune.compiler.kernels.microkernel import Kernel, text_of, together
-from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.kernel_writer import pieces
+from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.loop_blocks import block_in_loops, whole
-from kintune.compiler.programs.loops import sequence
-from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_of_data, looped_tile_of_results
 from kintune.compiler.programs.winograd_tiles import Geometry, Place, transformed_weight
 from kintune.compiler.space.packing import PACKS

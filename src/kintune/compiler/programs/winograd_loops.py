@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Contraction
-from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.programs.winograd_tiles import Axis, Geometry, Lines, Place, place_of_tile
 from kintune.compiler.programs.winograd_transforms import input_transform, output_transform
 

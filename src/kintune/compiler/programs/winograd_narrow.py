@@ -14,14 +14,14 @@ from tvm import tirx
 from kintune.compiler.kernels.calls import BF16_BITS, address, call_copy, odd_lines
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK, copying_text
+from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES
+from kintune.compiler.kernels.loops import sequence
 from kintune.compiler.kernels.microkernel import text_of
-from kintune.compiler.programs.epilogue import Epilogue
+from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.indexing import buffer_of
 from kintune.compiler.programs.loop_blocks import block_in_loops, whole
-from kintune.compiler.programs.loops import sequence
 from kintune.compiler.programs.panel_form import DOT, Inner
-from kintune.compiler.programs.stages import Stages
 from kintune.compiler.programs.winograd_blocked import Blocking, Blocks, serial
 from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.space.packing import PACKS

@@ -11,7 +11,7 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-from kintune.compiler.programs.loops import index, loop, replaced
+from kintune.compiler.kernels.loops import index, loop, replaced
 
 __all__ = ["moduli", "without_wrapping"]
 

@@ -8,8 +8,8 @@ import tvm
 from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.kernels.contraction import Contraction
-from kintune.compiler.programs.epilogue import Epilogue
-from kintune.compiler.programs.loops import sequence
+from kintune.compiler.kernels.epilogue import Epilogue
+from kintune.compiler.kernels.loops import sequence
 from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 
 __all__ = ["Stages", "with_stages"]

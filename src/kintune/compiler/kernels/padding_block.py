@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tvm
 
-from kintune.compiler.programs.blocks import Nest, constant_shape, is_offset_of
+from kintune.compiler.kernels.blocks import Nest, constant_shape, is_offset_of
 
 __all__ = ["Padding", "padding_of"]
 

@@ -10,7 +10,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-__all__ = ["INDEX", "as_root", "buffer", "index", "loop", "nested", "over_rows", "replaced", "sequence"]
+__all__ = ["INDEX", "as_root", "buffer", "index", "loop", "nested", "over_rows", "pieces", "replaced", "sequence"]
 
 INDEX = "int64"
 """The type of loop variables, which is that of the functions that come from a network."""
@@ -109,3 +109,14 @@ def as_root(body: Any, buffers: Sequence[Any] = ()) -> Any:
     """The statement as the root block of a function, which allocates the buffers."""
     block = tvm.s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(buffers))
     return tvm.s_tir.SBlockRealize([], True, block)
+
+
+def pieces(extent: int, lanes: int) -> list[tuple[int, int]]:
+    """Vectors (start, lanes) that cover an extent: as many whole ones as fit, then halves, quarters and so on."""
+    found, start = [], 0
+    while start < extent:
+        while start + lanes > extent:
+            lanes //= 2
+        found.append((start, lanes))
+        start += lanes
+    return found

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tvm
 import tvm_ffi
 
-from kintune.compiler.programs.blocks import Nest, constant_shape, loads_in
+from kintune.compiler.kernels.blocks import Nest, constant_shape, loads_in
 
 __all__ = ["Epilogue", "epilogue_of"]
 
