@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Contraction
-from kintune.compiler.kernels.loops import buffer, index, loop, sequence
+from kintune.compiler.kernels.loops import buffer, index, loop, sequence, unravelled
 from kintune.compiler.kernels.microkernel import Segments
-from kintune.compiler.kernels.statements import block_over, unravelled
+from kintune.compiler.kernels.statements import block_over
 
 __all__ = ["Image", "Writer", "brought_in", "line_copier", "stores"]
 

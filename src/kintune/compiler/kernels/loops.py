@@ -10,32 +10,45 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-__all__ = ["INDEX", "as_root", "buffer", "index", "loop", "nested", "over_rows", "pieces", "replaced", "sequence"]
+__all__ = [
+    "INDEX",
+    "as_root",
+    "buffer",
+    "index",
+    "loop",
+    "nested",
+    "over_rows",
+    "pieces",
+    "replaced",
+    "sequence",
+    "unravelled",
+]
 
 INDEX = "int64"
 """The type of loop variables, which is that of the functions that come from a network."""
-
 
 _TASKS = 256
 """Parts into which rows are divided, at most."""
 
 
-def index(value: Any) -> Any:
+def index(value: Any, index_type: str = INDEX) -> Any:
     """A number as an index; an expression as it is."""
-    return tirx.IntImm(INDEX, value) if isinstance(value, int) else value
+    return tirx.IntImm(index_type, value) if isinstance(value, int) else value
 
 
-def buffer(name: str, shape: Sequence[Any], dtype: str, scope: str = "local") -> Any:
-    """A new buffer; a statement `AllocBuffer` or a root block must allocate it."""
-    return tirx.decl_buffer([index(extent) for extent in shape], dtype, name, scope=scope)
+def buffer(name: str, shape: Sequence[Any], dtype: str, scope: str = "local", index_type: str = INDEX) -> Any:
+    """A new buffer; a statement `AllocBuffer` or a block must allocate it."""
+    return tirx.decl_buffer([index(extent, index_type) for extent in shape], dtype, name, scope=scope)
 
 
-def loop(name: str, extent: Any, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL) -> Any:
+def loop(
+    name: str, extent: Any, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL, index_type: str = INDEX
+) -> Any:
     """A loop over a new variable from 0 to `extent`; no loop where that is 1, for the sake of shorter programs."""
     if isinstance(extent, int) and extent == 1:
-        return body(index(0))
-    variable = tirx.Var(name, INDEX)
-    return tirx.For(variable, index(0), index(extent), kind, body(variable))
+        return body(index(0, index_type))
+    variable = tirx.Var(name, index_type)
+    return tirx.For(variable, index(0, index_type), index(extent, index_type), kind, body(variable))
 
 
 def nested(variables: Sequence[Any], extents: Sequence[int], body: Any, kind: Any = tirx.ForKind.SERIAL) -> Any:
@@ -67,16 +80,7 @@ def over_rows(variables: Sequence[Any], extents: Sequence[int], body: Any, *, nu
         return nested(*ordered, body, tirx.ForKind.PARALLEL)
 
     def at(number: Any) -> Any:
-        values: dict[Any, Any] = {}
-        rest = number
-        for place in reversed(range(len(variables))):
-            outermost = all(extent == 1 for extent in extents[:place])
-            extent = extents[place]
-            values[variables[place]] = (
-                index(0) if extent == 1 else rest if outermost else tirx.floormod(rest, index(extent))
-            )
-            rest = tirx.floordiv(rest, index(extent)) if extent != 1 else rest
-        return replaced(body, values)
+        return replaced(body, dict(zip(variables, unravelled(number, extents), strict=True)))
 
     rows = math.prod(extents)
     each = -(-rows // _TASKS)
@@ -109,6 +113,19 @@ def as_root(body: Any, buffers: Sequence[Any] = ()) -> Any:
     """The statement as the root block of a function, which allocates the buffers."""
     block = tvm.s_tir.SBlock([], [], [], "root", body, alloc_buffers=list(buffers))
     return tvm.s_tir.SBlockRealize([], True, block)
+
+
+def unravelled(row: Any, extents: Sequence[Any], index_type: str = INDEX) -> list[Any]:
+    """The indices of a row, by the extents of its axes."""
+    found, rest = [], row
+    for place in reversed(range(len(extents))):
+        extent = extents[place]
+        is_one = isinstance(extent, int) and extent == 1
+        outermost = all(isinstance(each, int) and each == 1 for each in extents[:place])
+        size = index(extent, index_type)
+        found.append(index(0, index_type) if is_one else rest if outermost else tirx.floormod(rest, size))
+        rest = rest if is_one or outermost else tirx.floordiv(rest, size)
+    return found[::-1]
 
 
 def pieces(extent: int, lanes: int) -> list[tuple[int, int]]:

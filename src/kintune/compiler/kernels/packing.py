@@ -8,8 +8,8 @@ from typing import Any
 from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Contraction
-from kintune.compiler.kernels.loops import index
-from kintune.compiler.kernels.statements import block_over, unravelled
+from kintune.compiler.kernels.loops import index, unravelled
+from kintune.compiler.kernels.statements import block_over
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["packing_block", "weight_by_value"]

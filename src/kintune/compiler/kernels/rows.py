@@ -13,8 +13,8 @@ from tvm import tirx
 
 from kintune.compiler.kernels.calls import Address, address
 from kintune.compiler.kernels.images import Image, Writer, line_copier
-from kintune.compiler.kernels.loops import INDEX, buffer, index, loop
-from kintune.compiler.kernels.statements import ceildiv, unravelled
+from kintune.compiler.kernels.loops import INDEX, buffer, index, loop, unravelled
+from kintune.compiler.kernels.statements import ceildiv
 
 __all__ = ["Lines", "Rows", "TaskLines", "TaskRows", "copied_lines"]
 

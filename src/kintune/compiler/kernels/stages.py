@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tvm
@@ -10,9 +11,10 @@ from tvm.s_tir import SBlock, SBlockRealize
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.loops import sequence
+from kintune.compiler.kernels.statements import block_over
 from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 
-__all__ = ["Stages", "with_stages"]
+__all__ = ["Stages", "computing_block", "with_stages"]
 
 
 class Stages(NamedTuple):
@@ -20,6 +22,28 @@ class Stages(NamedTuple):
 
     statements: list[Any]
     buffers: list[Any]
+
+
+def computing_block(
+    name: str,
+    found: Contraction,
+    epilogue: Epilogue | None,
+    loops: Sequence[tuple[str, int]],
+    body: Callable[..., Any],
+    *,
+    weights: Any,
+    buffers: Sequence[Any],
+    again: bool = False,
+) -> Any:
+    """The block that computes a sum in two loops, which become one parallel loop, and what follows from it.
+
+    It reads the data, the `weights`, what the epilogue reads and, with `again`, what it has written.  `buffers` are
+    allocated in it.
+    """
+    others = [] if epilogue is None else epilogue.operands
+    target = found.result if epilogue is None else epilogue.target
+    reads = [found.data, weights, *others, *([target] if again else [])]
+    return block_over(name, loops, body, reads, [target], fused=True, buffers=buffers, index_type=found.index_type)
 
 
 def with_stages(module: tvm.IRModule, found: Contraction, stages: Stages, epilogue: Epilogue | None) -> tvm.IRModule:

@@ -1,4 +1,4 @@
-"""Blocks of programs that are written as a whole, and indices of their elements."""
+"""Blocks of programs that are written as a whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 
 from kintune.compiler.kernels.loops import INDEX, index
 
-__all__ = ["block_over", "ceildiv", "unravelled", "whole"]
+__all__ = ["block_over", "ceildiv", "whole"]
 
 
 def ceildiv(value: Any, by: int) -> Any:
@@ -27,40 +27,43 @@ def block_over(
     writes: Sequence[Any],
     *,
     parallel: bool = True,
+    fused: bool = False,
+    by_element: bool = False,
     buffers: Sequence[Any] = (),
     annotations: dict[str, Any] | None = None,
+    index_type: str = INDEX,
 ) -> Any:
     """A block in loops, given as (name, extent), of which the first is parallel unless `parallel` is false.
 
-    The block reads and writes all of the buffers `reads` and `writes`, and allocates `buffers`.
+    The block reads and writes all of the buffers `reads` and `writes`, and allocates `buffers`.  With `by_element`, it
+    writes the elements at the variables of the loops.  Two loops that are `fused` are one parallel loop.
     """
-    outer = [tirx.Var(f"{each}_{name}", INDEX) for each, _ in loops]
-    inner = [tirx.Var(f"v{each}", INDEX) for each, _ in loops]
+    zero = index(0, index_type)
+    outer = [tirx.Var(f"{each}_{name}", index_type) for each, _ in loops]
+    inner = [tirx.Var(f"v{each}", index_type) for each, _ in loops]
+    extents = [index(extent, index_type) for _, extent in loops]
     variables = [
-        tirx.IterVar(tvm.ir.Range(index(0), index(extent)), variable, tirx.IterVar.DataPar)
-        for variable, (_, extent) in zip(inner, loops, strict=True)
+        tirx.IterVar(tvm.ir.Range(zero, extent), variable, tirx.IterVar.DataPar)
+        for variable, extent in zip(inner, extents, strict=True)
     ]
-    regions = ([whole(each) for each in group] for group in (reads, writes))
-    block = SBlock(variables, *regions, name, body(*inner), alloc_buffers=list(buffers), annotations=annotations)
+    read, written = ([whole(each, index_type) for each in group] for group in (reads, writes))
+    if by_element:
+        element = [tvm.ir.Range.from_min_extent(variable, index(1, index_type)) for variable in inner]
+        written = [tirx.BufferRegion(each, element) for each in writes]
+    block = SBlock(variables, read, written, name, body(*inner), alloc_buffers=list(buffers), annotations=annotations)
+    if fused:
+        both, (number, width) = tirx.Var(f"{name}_task", index_type), (extent for _, extent in loops)
+        inside = SBlockRealize([tirx.floordiv(both, extents[1]), tirx.floormod(both, extents[1])], True, block)
+        return tirx.For(both, zero, index(number * width, index_type), tirx.ForKind.PARALLEL, inside)
     statement: Any = SBlockRealize(outer, True, block)
     for depth in reversed(range(len(loops))):
         kind = tirx.ForKind.PARALLEL if parallel and not depth else tirx.ForKind.SERIAL
-        statement = tirx.For(outer[depth], index(0), index(loops[depth][1]), kind, statement)
+        statement = tirx.For(outer[depth], zero, extents[depth], kind, statement)
     return statement
 
 
-def unravelled(row: Any, extents: Sequence[Any]) -> list[Any]:
-    """The indices of a row, by the extents of its axes."""
-    found, rest = [], row
-    for place in reversed(range(len(extents))):
-        extent = extents[place]
-        is_one = isinstance(extent, int) and extent == 1
-        outermost = all(isinstance(each, int) and each == 1 for each in extents[:place])
-        found.append(index(0) if is_one else rest if outermost else tirx.floormod(rest, index(extent)))
-        rest = rest if is_one or outermost else tirx.floordiv(rest, index(extent))
-    return found[::-1]
-
-
-def whole(each: Any) -> Any:
+def whole(each: Any, index_type: str = INDEX) -> Any:
     """The region of all of a buffer."""
-    return tirx.BufferRegion(each, [tvm.ir.Range.from_min_extent(index(0), index(extent)) for extent in each.shape])
+    extents = [index(int(extent), index_type) if isinstance(extent, tirx.IntImm) else extent for extent in each.shape]
+    ranges = [tvm.ir.Range.from_min_extent(index(0, index_type), extent) for extent in extents]
+    return tirx.BufferRegion(each, ranges)

@@ -15,18 +15,16 @@ from tvm import tirx
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.loops import pieces, sequence
-from kintune.compiler.kernels.stages import Stages
+from kintune.compiler.kernels.stages import Stages, computing_block
 from kintune.compiler.programs.image_tiles import (
     Tile,
     edges,
     has_written_edges,
-    loop_of,
     places_in_image,
     share_of,
     tiles_of,
 )
 from kintune.compiler.programs.indexing import Vectors
-from kintune.compiler.programs.loop_blocks import computing_block
 
 __all__ = ["Strips", "Tiling", "convolve_depthwise", "strips_of"]
 
@@ -82,10 +80,16 @@ class _Depthwise:
         self._sums = [self._g.buffer(f"sums{column}", self._strips.width) for column in range(tiling.columns)]
 
     def stages(self) -> Stages:
-        found, g, tiling = self._found, self._g, self._tiling
+        found, tiling = self._found, self._tiling
         loops = [("block", found.images * tiling.blocks), ("part", tiling.parts)]
         computing = computing_block(
-            "depthwise", found, self._epilogue, loops, self._task, g, weights=found.weights, buffers=self._sums
+            f"{found.name}_depthwise",
+            found,
+            self._epilogue,
+            loops,
+            self._task,
+            weights=found.weights,
+            buffers=self._sums,
         )
         return Stages([computing], [])
 
@@ -97,7 +101,7 @@ class _Depthwise:
         first, rows = share_of(place, found.rows.results, blocks, g)
 
         def over_rows(body: Callable[[Any], _Statement]) -> _Statement:
-            return loop_of(g, "row", rows, lambda row: body(first + row))
+            return g.loop("row", rows, lambda row: body(first + row))
 
         if self._tiling.is_tall:
             return self._over_strips(part, lambda c, of: over_rows(lambda y: self._row(image, y, c, of)))
@@ -115,7 +119,7 @@ class _Depthwise:
             elif strips.rest:
                 number = tirx.min(g.at(number), g.at(strips.full) - first)
             statements.append(
-                loop_of(g, "strip", number, lambda strip: body((first + strip) * g.at(strips.width), vectors))
+                g.loop("strip", number, lambda strip: body((first + strip) * g.at(strips.width), vectors))
             )
         if strips.rest:
             last = body(g.at(strips.full * strips.width), pieces(strips.rest, self._lanes))
@@ -142,14 +146,12 @@ class _Depthwise:
             def single(k: Any) -> _Statement:
                 return self._tile(alone, [image, y, k + g.at(some[0].first), channel], vectors, is_alone=True)
 
-            return [loop_of(g, "single", number, single)] if number else []
+            return [g.loop("single", number, single)] if number else []
 
         statements = at_edge(tiles[:left])
         if inner:
             first, width = inner[0].first, inner[0].columns
-            statements.append(
-                loop_of(g, "tile", len(inner), lambda k: written(inner[0], k * g.at(width) + g.at(first)))
-            )
+            statements.append(g.loop("tile", len(inner), lambda k: written(inner[0], k * g.at(width) + g.at(first))))
         return sequence([*statements, *at_edge(tiles[len(tiles) - right :])])
 
     def _tile(self, tile: Tile, place: list[Any], vectors: _Vectors, *, is_alone: bool = False) -> _Statement:
@@ -180,7 +182,7 @@ class _Depthwise:
                 offsets = [g.at(t * across.stride + j * across.dilation) for t, j in tile.products]
                 return products(i, [(t, g.at(j), at) for (t, j), at in zip(tile.products, offsets, strict=True)])
             first, number = places_in_image(across, x, g)
-            return loop_of(g, "j", number, lambda j: products(i, [(0, first + j, (first + j) * g.at(across.dilation))]))
+            return g.loop("j", number, lambda j: products(i, [(0, first + j, (first + j) * g.at(across.dilation))]))
 
         def begin(t: int, start: int) -> Callable[[Any], _Statement]:
             return lambda lane: self._store(t, lane + g.at(start), tirx.const(0.0, "float32"))
@@ -201,10 +203,10 @@ class _Depthwise:
         if not is_alone and not tile.products:
             return sequence([*begun, *ended])
         first, number = places_in_image(down, y, g)
-        return sequence([*begun, loop_of(g, "i", number, lambda i: of_row(first + i)), *ended])
+        return sequence([*begun, g.loop("i", number, lambda i: of_row(first + i)), *ended])
 
     def _store(self, column: int, lane: Any, value: Any) -> _Statement:
         return tirx.BufferStore(self._sums[column], value, [lane])
 
     def _vector(self, lanes: int, body: Callable[[Any], _Statement]) -> _Statement:
-        return loop_of(self._g, "lane", lanes, body, tirx.ForKind.VECTORIZED)
+        return self._g.loop("lane", lanes, body, tirx.ForKind.VECTORIZED)

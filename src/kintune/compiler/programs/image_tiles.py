@@ -7,7 +7,6 @@ kernel whose places lie far apart, a loop computes the results of these one by o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,7 +23,6 @@ __all__ = [
     "edges",
     "even_widths",
     "has_written_edges",
-    "loop_of",
     "places_in_image",
     "share_of",
     "tiles_of",
@@ -107,11 +105,3 @@ def places_in_image(reach: Reach, y: Any, g: Indexing) -> tuple[Any, Any]:
         below = g.at(reach.size + reach.before + reach.dilation - 1) - y * g.at(reach.stride)
         end = tirx.min(end, tirx.floordiv(below, g.at(reach.dilation)))
     return first, tirx.max(end - first, g.at(0))
-
-
-def loop_of(g: Indexing, name: str, extent: Any, body: Callable[[Any], Any], kind: int = tirx.ForKind.SERIAL) -> Any:
-    """A loop over a new variable; no loop, and index 0, where the extent is the number 1."""
-    if isinstance(extent, int) and extent == 1:
-        return body(g.at(0))
-    variable = tirx.Var(name, g.index_type)
-    return tirx.For(variable, g.at(0), g.at(extent), kind, body(variable))

@@ -1,14 +1,15 @@
-"""Indices and buffers of programs of our own, in the type of indices that the workload has."""
+"""Indices, loops and buffers of programs of our own, in the type of indices that the workload has."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from tvm import tirx
 
-__all__ = ["Indexing", "Vectors", "buffer_of", "index_of"]
+from kintune.compiler.kernels.loops import buffer, index, loop
 
-_TYPE = "float32"
+__all__ = ["Indexing", "Vectors"]
 
 
 class Indexing(Protocol):
@@ -30,18 +31,12 @@ class Vectors(NamedTuple):
 
     def at(self, value: Any) -> Any:
         """A number as an index; an expression as it is."""
-        return index_of(value, self.index_type)
+        return index(value, self.index_type)
 
     def buffer(self, name: str, *shape: int) -> Any:
-        """A buffer of this shape."""
-        return buffer_of(name, shape, self.index_type)
+        """A buffer of fp32 of this shape."""
+        return buffer(name, shape, "float32", "global", self.index_type)
 
-
-def index_of(value: Any, index_type: str) -> Any:
-    """A number as an index; an expression as it is."""
-    return tirx.const(value, index_type) if isinstance(value, int) else value
-
-
-def buffer_of(name: str, shape: tuple[int, ...], index_type: str, dtype: str = _TYPE) -> Any:
-    """A buffer, by default of fp32."""
-    return tirx.decl_buffer([index_of(extent, index_type) for extent in shape], dtype, name)
+    def loop(self, name: str, extent: Any, body: Callable[[Any], Any], kind: int = tirx.ForKind.SERIAL) -> Any:
+        """A loop over a new variable; no loop, and index 0, where the extent is the number 1."""
+        return loop(name, extent, body, kind, self.index_type)

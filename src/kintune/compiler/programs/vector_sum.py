@@ -24,20 +24,19 @@ from kintune.compiler.kernels.calls import IMPORT, Address, address, call_kernel
 from kintune.compiler.kernels.contraction import DENSE, Contraction
 from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES, Instruction
-from kintune.compiler.kernels.loops import pieces, sequence
+from kintune.compiler.kernels.loops import pieces, sequence, unravelled
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
-from kintune.compiler.kernels.stages import Stages
+from kintune.compiler.kernels.stages import Stages, computing_block
+from kintune.compiler.kernels.statements import block_over
 from kintune.compiler.programs.image_tiles import (
     Tile,
     edges,
     has_written_edges,
-    loop_of,
     places_in_image,
     share_of,
     tiles_of,
 )
 from kintune.compiler.programs.indexing import Vectors
-from kintune.compiler.programs.loop_blocks import block_in_loops, computing_block, whole
 from kintune.compiler.programs.vector_walks import Run, Walk, few_tiles, live_part, runs_of
 from kintune.compiler.space.packing import PACKS
 
@@ -119,12 +118,11 @@ class _Sum:
         found, tiling = self._found, self._tiling
         blocks = tiling.blocks * (found.images if self._walk is Walk.LINES else 1)
         computing = computing_block(
-            "vectors",
+            f"{found.name}_vectors",
             found,
             self._epilogue,
             [("block", blocks), ("part", tiling.parts)],
             self._task,
-            self._g,
             weights=self._weights,
             buffers=self._sums if self._is_wide else [*self._sums, self._results],
             again=tiling.depths > 1,
@@ -150,14 +148,16 @@ class _Sum:
                 value = tirx.if_then_else(number < g.at(found.filters), value, tirx.const(0.0, "float32"))
             return tirx.BufferStore(self._weights, value, [o, k, f])
 
-        return block_in_loops(
+        return block_over(
             "panel_weights",
-            list(zip("okf", (int(extent) for extent in self._weights.shape), strict=True)),
+            list(zip("okf", map(int, self._weights.shape), strict=True)),
             packed,
-            g,
-            reads=lambda *at: [whole(found.weights)],
-            writes=lambda *at: [(self._weights, [(index, 1) for index in at])],
+            [found.weights],
+            [self._weights],
+            parallel=False,
+            by_element=True,
             annotations={PACKS: True},
+            index_type=found.index_type,
         )
 
     def _group_and_panel(self, number: Any) -> tuple[Any, Any]:
@@ -182,7 +182,7 @@ class _Sum:
         def divided(number: Any, by: Any) -> tuple[Any, Any]:
             return tirx.floordiv(number, g.at(by)), tirx.floormod(number, g.at(by))
 
-        body = loop_of(g, "depth", depths, lambda d: loop_of(g, "panel", own, lambda o: of_panel(d, o)))
+        body = g.loop("depth", depths, lambda d: g.loop("panel", own, lambda o: of_panel(d, o)))
         return tirx.AttrStmt(g.at(0), IMPORT, tvm.ir.StringImm(together(self._texts)), body)
 
     # ---- ways through the positions ----
@@ -199,7 +199,7 @@ class _Sum:
             further = address(self._weights, ahead + q * g.at(each)) if lines else None
             return self._tile(panel, self._flat((first + q) * g.at(tiling.rows), tiling.rows), depth, (lines, further))
 
-        statements = [loop_of(g, "tile", number, tile)]
+        statements = [g.loop("tile", number, tile)]
         if rest:
             last = self._tile(panel, self._flat(g.at(full * tiling.rows), rest), depth)
             is_last = tirx.EQ(block, g.at(tiling.blocks - 1))
@@ -224,7 +224,7 @@ class _Sum:
         if found.rows.results == 1:
             return self._line(image, g.at(0), panel, place)
         first, rows = share_of(place, found.rows.results, blocks, g)
-        return loop_of(g, "row", rows, lambda row: self._line(image, first + row, panel, None))
+        return g.loop("row", rows, lambda row: self._line(image, first + row, panel, None))
 
     def _line(self, image: Any, y: Any, panel: Any, share: Any) -> _Statement:
         """A row of results, or a share of it; those tiles in a loop that lack no product, the others one by one."""
@@ -249,7 +249,7 @@ class _Sum:
                 first = (begin + k) * g.at(tile.columns) + g.at(tile.first)
                 return self._of_line(panel, image, y, first, tile)
 
-            return loop_of(g, "tile", number, at)
+            return g.loop("tile", number, at)
 
         middle = [looped(inner[0])] if inner else []
         return sequence([*written(tiles[:left], 0), *middle, *written(tiles[len(tiles) - right :], blocks - 1)])
@@ -273,7 +273,7 @@ class _Sum:
                 [*self._begun(rows), *self._rows_of_kernel(panel, rows, y, [run]), self._stored(panel, rows)]
             )
 
-        return [loop_of(g, "single", number, single)] if number else []
+        return [g.loop("single", number, single)] if number else []
 
     def _rows_of_kernel(self, panel: Any, rows: _Rows, y: Any, runs: Sequence[Run]) -> list[_Statement]:
         """The products of a tile with the rows of the kernel that lie in the image; none if there are no `runs`."""
@@ -288,11 +288,11 @@ class _Sum:
             position = first + g.at(row)
             if is_plain:
                 return position * g.at(self._pixel)
-            image, y, x = position_of((found.images, found.rows.results, found.columns.results), position, g)
+            image, y, x = unravelled(position, (found.images, found.rows.results, found.columns.results), g.index_type)
             return self._place(image, y, x, i, j)
 
         def lead(row: int) -> list[Any]:
-            return position_of(found.extents, first + g.at(row), g)
+            return unravelled(first + g.at(row), found.extents, g.index_type)
 
         return _Rows(number, self._pixel if is_plain else 0, source, lead)
 
@@ -367,9 +367,9 @@ class _Sum:
             def place(j: Any) -> _Statement:
                 return self._products(panel, rows, each.rows, (i, each.first + j, 0), channels)
 
-            return loop_of(g, "j", each.number, place)
+            return g.loop("j", each.number, place)
 
-        return loop_of(g, "i", number, lambda k: sequence([run(i + k, each) for each in runs]))
+        return g.loop("i", number, lambda k: sequence([run(i + k, each) for each in runs]))
 
     def _products(
         self,
@@ -471,15 +471,4 @@ class _Sum:
     ) -> _Statement:
         """A statement for so many columns of a row, from `start` on."""
         g = self._g
-        return loop_of(g, "lane", lanes, lambda lane: body(row, lane + g.at(start) if start else lane), kind)
-
-
-def position_of(extents: Sequence[int], row: Any, g: Vectors) -> list[Any]:
-    """The indices of a row, along axes of these extents."""
-    indices: list[Any] = []
-    rest = row
-    for axis in reversed(range(len(extents))):
-        extent, is_outermost = extents[axis], all(each == 1 for each in extents[:axis])
-        indices.append(g.at(0) if extent == 1 else rest if is_outermost else tirx.floormod(rest, g.at(extent)))
-        rest = rest if extent == 1 else tirx.floordiv(rest, g.at(extent))
-    return indices[::-1]
+        return g.loop("lane", lanes, lambda lane: body(row, lane + g.at(start) if start else lane), kind)

@@ -22,8 +22,8 @@ from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES, fused
 from kintune.compiler.kernels.loops import pieces, sequence
 from kintune.compiler.kernels.microkernel import Kernel, text_of, together
-from kintune.compiler.kernels.stages import Stages
-from kintune.compiler.programs.loop_blocks import block_in_loops, whole
+from kintune.compiler.kernels.stages import Stages, computing_block
+from kintune.compiler.kernels.statements import block_over
 from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_of_data, looped_tile_of_results
 from kintune.compiler.programs.winograd_tiles import Geometry, Place, transformed_weight
 from kintune.compiler.space.packing import PACKS
@@ -100,19 +100,11 @@ class Blocks:
 
     def stages(self) -> Stages:
         """The block of the weights, which is run when the network is built, and the block of the tasks."""
-        g, b = self.g, self.blocking
-        target = self.convolution.result if self.epilogue is None else self.epilogue.target
-        others = [] if self.epilogue is None else [whole(buffer) for buffer in self.epilogue.operands]
-        computing = block_in_loops(
-            "conv2d_winograd",
-            [("block", b.blocks), ("part", b.parts)],
-            self._task,
-            g,
-            reads=lambda block, part: [whole(self.convolution.data), whole(self.weights), *others],
-            writes=lambda block, part: [whole(target)],
+        loops = [("block", self.blocking.blocks), ("part", self.blocking.parts)]
+        computing = computing_block(
+            "conv2d_winograd", self.convolution, self.epilogue, loops, self._task, weights=self.weights,
             buffers=self.buffers,
-            fused=True,
-        )
+        )  # fmt: skip
         return Stages([self._packing(), computing], [self.weights])
 
     def _packing(self) -> Any:
@@ -121,14 +113,20 @@ class Blocks:
         def packed(t: Any, o: Any, c: Any, f: Any) -> Any:
             return tirx.BufferStore(self.weights, self._weight(t, c, o * g.at(self.panel) + f), [t, o, c, f])
 
-        return block_in_loops(
+        return self._packed("tocf", packed)
+
+    def _packed(self, names: str, body: Callable[..., Any]) -> Any:
+        """The block of the weights: `body` stores an element; a letter is the name of an axis."""
+        return block_over(
             "winograd_weights",
-            [("t", g.places), ("o", self.panels), ("c", g.channels), ("f", self.panel)],
-            packed,
-            g,
-            reads=lambda *_: [whole(self.convolution.weights)],
-            writes=lambda t, o, c, f: [(self.weights, [(t, 1), (o, 1), (c, 1), (f, 1)])],
+            list(zip(names, map(int, self.weights.shape), strict=True)),
+            body,
+            [self.convolution.weights],
+            [self.weights],
+            parallel=False,
+            by_element=True,
             annotations={PACKS: True},
+            index_type=self.g.index_type,
         )
 
     def _weight(self, t: Any, c: Any, number: Any) -> Any:

@@ -16,15 +16,12 @@ from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK, copying_text
 from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES
-from kintune.compiler.kernels.loops import sequence
+from kintune.compiler.kernels.loops import buffer, sequence
 from kintune.compiler.kernels.microkernel import text_of
 from kintune.compiler.kernels.stages import Stages
-from kintune.compiler.programs.indexing import buffer_of
-from kintune.compiler.programs.loop_blocks import block_in_loops, whole
 from kintune.compiler.programs.panel_form import DOT, Inner
 from kintune.compiler.programs.winograd_blocked import Blocking, Blocks, serial
 from kintune.compiler.programs.winograd_tiles import Geometry
-from kintune.compiler.space.packing import PACKS
 
 __all__ = ["make_narrow_blocks"]
 
@@ -43,8 +40,8 @@ class _NarrowBlocks(Blocks):
         self._depth = -(-g.channels // CHUNK) * CHUNK  # values of a sum
         line = odd_lines(self._depth, LINE_BYTES // _SIZE)
         shape = (g.places, self.panels, self._depth // _PAIR, self.panel, _PAIR)
-        self.weights = buffer_of("weights", shape, g.index_type, "bfloat16")
-        self.tiles = buffer_of("tiles", (g.places, self.size, line), g.index_type, BF16_BITS)
+        self.weights = buffer("weights", shape, "bfloat16", "global", g.index_type)
+        self.tiles = buffer("tiles", (g.places, self.size, line), BF16_BITS, "global", g.index_type)
         self.products = g.buffer("products", g.places, self.own, self.size, self.panel)
         self._wide = g.buffer("wide", g.places, g.channels)
         self.buffers = [self.tiles, self.products, self._wide, self.half]
@@ -62,16 +59,7 @@ class _NarrowBlocks(Blocks):
                 value = tirx.if_then_else(channel < g.at(g.channels), value, tirx.const(0.0, "bfloat16"))
             return tirx.BufferStore(self.weights, value, [t, o, h, f, e])
 
-        extents = [g.places, self.panels, self._depth // _PAIR, self.panel, _PAIR]
-        return block_in_loops(
-            "winograd_weights",
-            list(zip("tohfe", extents, strict=True)),
-            packed,
-            g,
-            reads=lambda *_: [whole(self.convolution.weights)],
-            writes=lambda *at: [(self.weights, [(each, 1) for each in at])],
-            annotations={PACKS: True},
-        )
+        return self._packed("tohfe", packed)
 
     def _data(self, tile: Any, p: Any) -> Any:
         """Transform the data of a tile, then round the channels of one place after the other."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Contraction
-from kintune.compiler.programs.indexing import buffer_of, index_of
+from kintune.compiler.kernels.loops import buffer, index
 from kintune.compiler.programs.winograd_transforms import KERNEL, WEIGHTS
 
 __all__ = [
@@ -59,11 +59,11 @@ class Geometry(NamedTuple):
 
     def at(self, value: Any) -> Any:
         """A number as an index; an expression as it is."""
-        return index_of(value, self.index_type)
+        return index(value, self.index_type)
 
     def buffer(self, name: str, *shape: int) -> Any:
         """A buffer of this shape."""
-        return buffer_of(name, shape, self.index_type)
+        return buffer(name, shape, _TYPE, "global", self.index_type)
 
 
 def transformed_weight(convolution: Contraction, g: Geometry, t: Any, c: Any, f: Any) -> Any:
