@@ -26,7 +26,7 @@ from kintune.compiler.kernels.reading import Joined, joined, require
 from kintune.compiler.kernels.rows import Lines, Rows
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.kernels.unpacking import Packing, product_text, unpacking_text
-from kintune.compiler.programs.nest_program import NestProgram
+from kintune.compiler.programs.tiling_program import NestProgram
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 

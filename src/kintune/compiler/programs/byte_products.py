@@ -37,7 +37,7 @@ from kintune.compiler.kernels.packing import packing_block, weight_by_value
 from kintune.compiler.kernels.reading import Joined, joined, require
 from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, copied_lines
 from kintune.compiler.kernels.stages import Stages
-from kintune.compiler.programs.nest_program import NestProgram
+from kintune.compiler.programs.tiling_program import NestProgram
 
 __all__ = ["AMX", "NEEDED", "ByteProducts", "ByteTiles", "tile_heights", "tile_lines"]
 

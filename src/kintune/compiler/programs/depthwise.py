@@ -6,16 +6,15 @@ products of a result are summed in registers, and what follows the convolution i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import tvm
 
-from kintune.compiler.kernels.contraction import DEPTHWISE, Contraction, Reach
+from kintune.compiler.kernels.contraction import DEPTHWISE, Reach
 from kintune.compiler.kernels.reading import Joined, joined
-from kintune.compiler.kernels.stages import with_stages
-from kintune.compiler.programs.choice_lists import ChoiceLists
+from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
 from kintune.compiler.programs.image_tiles import (
     CONTENDED_CYCLES,
@@ -23,11 +22,13 @@ from kintune.compiler.programs.image_tiles import (
     edges,
     even_widths,
     has_written_edges,
+    is_shared,
     tiles_of,
 )
 from kintune.compiler.programs.kept_parameters import keep
+from kintune.compiler.programs.tiling_program import TilingProgram
 from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
-from kintune.core.candidate import Axis, Decision
+from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
@@ -39,7 +40,6 @@ _BLOCKS = (1, 2, 4, 7, 8, 14, 16, 28, 32)
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
 _MOST_PRODUCTS = 320  # that are written out for a row of the kernel
 _LEAST_FLOPS = 2e4  # of a convolution that is worth a kernel of its own
-_FIRST = 32  # candidates of the rule
 
 _LATENCY = 4.0  # cycles of a product that is added
 _TILE_CYCLES = 12.0  # of a tile and a row of the kernel, beside its products
@@ -59,16 +59,21 @@ class _Shape(NamedTuple):
     channels: int
 
 
-class DepthwiseConvolution:
-    """Writes a depthwise convolution with constant weights; its variants are lanes and registers, as in "16x32".
+class _Case(NamedTuple):
+    """A workload, what decisions depend on, and the lanes and registers of a variant."""
 
-    The decisions are the register tile, blocks of the rows, parts of the channels, and which of rows and strips of
-    channels is the outer loop of a task (`depthwise_loops.Tiling`).
-    """
+    sums: Joined
+    shape: _Shape
+    lanes: int
+    registers: int
+
+
+class DepthwiseConvolution(TilingProgram[_Case, Tiling]):
+    """Writes a depthwise convolution with constant weights; its variants are lanes and registers, as in "16x32"."""
 
     name = "depthwise"
     version = 2
-    patterns: tuple[str, ...] = ()
+    tiling = Tiling
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """One variant for a large enough convolution with at most an epilogue, if a register tile fits its rows."""
@@ -76,15 +81,14 @@ class DepthwiseConvolution:
         matched = _matched(module) if variant else None
         if matched is None or matched.found.flops < _LEAST_FLOPS:
             return ()
-        return (variant,) if _tiles(_shape(matched.found), variant) else ()
+        return (variant,) if _tiles(*self.case(module, variant)[1:]) else ()
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
-        """The choices of tile, blocks, parts and order.
-
-        Raises:
-            BuildError: the workload is no such convolution, or there is no such variant of it.
-        """
-        return _choices(_shape(_found(module).found), variant).axes()
+    def case(self, module: tvm.IRModule, variant: str) -> _Case:
+        """The workload, and how a variant computes it."""
+        matched = _found(module)
+        found = matched.found
+        shape = _Shape(found.images, found.rows, found.columns, found.channels)
+        return _Case(matched, shape, *lanes_and_registers(variant, "depthwise convolutions"))
 
     def write(
         self,
@@ -100,16 +104,7 @@ class DepthwiseConvolution:
         Raises:
             BuildError: the workload is no such convolution, the decisions are not its own, or a part has no channels.
         """
-        matched = _found(module)
-        shape, (lanes, _) = _shape(matched.found), _registers(variant)
-        tiling = _tiling(*_choices(shape, variant).picked(decisions))
-        if not _is_shared(shape, tiling, lanes):
-            raise BuildError(
-                f"{tiling.blocks} blocks and {tiling.parts} parts do not fit {shape.rows.results} rows and "
-                f"{shape.channels} channels"
-            )
-        stages = convolve_depthwise(matched.found, lanes, tiling, matched.epilogue)
-        written = with_stages(matched.module, matched.found, stages, matched.epilogue)
+        written = super().write(module, variant, decisions)
         return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
@@ -128,15 +123,37 @@ class DepthwiseConvolution:
         )
         return found.flops - 2.0 * found.images * found.filters * down * across
 
-    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """The decisions of the least estimated times."""
-        shape, (lanes, _) = _shape(_found(module).found), _registers(variant)
+    def lists(self, case: _Case) -> Mapping[str, Sequence[Any]]:
+        """The register tiles, numbers of blocks of rows and of parts of the channels, and the two orders.
 
-        def cost(*values: Any) -> float | None:
-            tiling = _tiling(*values)
-            return _estimated_cycles(shape, tiling, lanes, machine) if _is_shared(shape, tiling, lanes) else None
+        Raises:
+            BuildError: no register tile fits.
+        """
+        _, shape, lanes, registers = case
+        tiles = _tiles(shape, lanes, registers)
+        if not tiles:
+            raise BuildError(f"no register tile fits rows of {shape.columns.results} results")
+        most = max(strips_of(shape.channels, vectors * lanes).number for _, vectors in tiles)
+        return {
+            "columns vectors": tiles,
+            "blocks": tuple(blocks for blocks in _BLOCKS if blocks <= shape.rows.results),
+            "parts": tuple(parts for parts in _PARTS if parts <= most),
+            "tall": (0, 1),
+        }
 
-        return _choices(shape, variant).cheapest(_FIRST, cost)
+    def fits(self, case: _Case, tiling: Tiling) -> bool:
+        """Whether each block has rows and each part has strips."""
+        _, shape, lanes, _ = case
+        strips = strips_of(shape.channels, tiling.vectors * lanes).number
+        return is_shared(shape.rows.results, tiling.blocks) and is_shared(strips, tiling.parts)
+
+    def cost(self, case: _Case, tiling: Tiling, machine: Processor) -> float:
+        """The estimated cycles of the core that has most tasks."""
+        return _estimated_cycles(case.shape, tiling, case.lanes, machine)
+
+    def stages(self, case: _Case, tiling: Tiling) -> Stages:
+        """What computes the convolution, and what follows it."""
+        return convolve_depthwise(case.sums.found, case.lanes, tiling, case.sums.epilogue)
 
 
 def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Processor) -> float:
@@ -146,11 +163,11 @@ def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Proces
     own_rows = -(-rows.results // tiling.blocks)
     own_strips = min(-(-strips.number // tiling.parts), shape.channels / strips.width)
     cycles = _cycles_of_row(rows.kernel, columns, tiling.columns, tiling.vectors)
-    width = strips.width if tiling.is_tall else own_strips * strips.width
+    width = strips.width if tiling.tall else own_strips * strips.width
     bytes_of_row = 4.0 * columns.size * width
     is_inside = rows.kernel * bytes_of_row <= _INSIDE * machine.caches[0]
     times = min(rows.stride, rows.kernel) if is_inside else rows.kernel
-    moved = times * 4.0 * columns.size * strips.width / (_STRIDED_BYTES if tiling.is_tall else _NEAR_BYTES)
+    moved = times * 4.0 * columns.size * strips.width / (_STRIDED_BYTES if tiling.tall else _NEAR_BYTES)
     row = own_strips * (cycles + _WAITED * moved)
     ends = (4 * strips.width * -(-strips.number // tiling.parts), 4 * shape.channels)
     if tiling.parts > 1 and any(end % PAIR_BYTES for end in ends):
@@ -183,34 +200,11 @@ def _found(module: tvm.IRModule) -> Joined:
     return matched
 
 
-def _choices(shape: _Shape, variant: str) -> ChoiceLists:
-    """The register tiles, numbers of blocks of rows and of parts of the channels, and the two orders.
-
-    Raises:
-        BuildError: there is no such variant, or no register tile fits.
-    """
-    tiles, (lanes, _) = _tiles(shape, variant), _registers(variant)
-    if not tiles:
-        raise BuildError(f"no register tile of {variant} fits rows of {shape.columns.results} results")
-    most = max(strips_of(shape.channels, vectors * lanes).number for _, vectors in tiles)
-    values = {
-        "columns vectors": tiles,
-        "blocks": tuple(blocks for blocks in _BLOCKS if blocks <= shape.rows.results),
-        "parts": tuple(parts for parts in _PARTS if parts <= most),
-        "tall": (0, 1),
-    }
-    return ChoiceLists(DepthwiseConvolution.name, values)
-
-
-def _tiles(shape: _Shape, variant: str) -> tuple[tuple[int, int], ...]:
+def _tiles(shape: _Shape, lanes: int, registers: int) -> tuple[tuple[int, int], ...]:
     """The register tiles, columns by vectors, of which sums and a row of weights fit the registers.
 
     All tiles of a row are as wide as each other, as far as that can be.
-
-    Raises:
-        BuildError: there is no such variant.
     """
-    lanes, registers = _registers(variant)
     results, kernel = shape.columns.results, shape.columns.kernel
     widths = even_widths(results, _COLUMNS)
     most = -(-shape.channels // lanes)
@@ -223,25 +217,3 @@ def _tiles(shape: _Shape, variant: str) -> tuple[tuple[int, int], ...]:
             if fits and is_short and (has_tiles or has_written_edges(shape.columns, columns)):
                 found.append((columns, vectors))
     return tuple(found)
-
-
-def _is_shared(shape: _Shape, tiling: Tiling, lanes: int) -> bool:
-    """Whether each block has rows and each part has strips."""
-
-    def is_whole(extent: int, shares: int) -> bool:
-        return -(-extent // -(-extent // shares)) == shares
-
-    strips = strips_of(shape.channels, tiling.vectors * lanes).number
-    return is_whole(shape.rows.results, tiling.blocks) and is_whole(strips, tiling.parts)
-
-
-def _tiling(tile: tuple[int, int], blocks: int, parts: int, is_tall: int) -> Tiling:
-    return Tiling(*tile, blocks, parts, is_tall)
-
-
-def _registers(variant: str) -> tuple[int, int]:
-    return lanes_and_registers(variant, "depthwise convolutions")
-
-
-def _shape(found: Contraction) -> _Shape:
-    return _Shape(found.images, found.rows, found.columns, found.channels)

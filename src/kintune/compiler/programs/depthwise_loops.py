@@ -36,7 +36,7 @@ _Tap = tuple[int, Any, Any]  # a result of a tile, a place of the kernel's row, 
 class Tiling(NamedTuple):
     """Tiles of `columns` results by `vectors` of channels; `blocks` of the rows by `parts` of the channels are tasks.
 
-    The channels of a tile are a strip.  A task computes all its rows of one strip before the next strip with `is_tall`,
+    The channels of a tile are a strip.  A task computes all its rows of one strip before the next strip if `tall`,
     else all its strips of one row before the next row.
     """
 
@@ -44,7 +44,7 @@ class Tiling(NamedTuple):
     vectors: int
     blocks: int
     parts: int
-    is_tall: int
+    tall: int
 
 
 class Strips(NamedTuple):
@@ -103,7 +103,7 @@ class _Depthwise:
         def over_rows(body: Callable[[Any], _Statement]) -> _Statement:
             return g.loop("row", rows, lambda row: body(first + row))
 
-        if self._tiling.is_tall:
+        if self._tiling.tall:
             return self._over_strips(part, lambda c, of: over_rows(lambda y: self._row(image, y, c, of)))
         return over_rows(lambda y: self._over_strips(part, lambda c, of: self._row(image, y, c, of)))
 

@@ -23,6 +23,7 @@ __all__ = [
     "edges",
     "even_widths",
     "has_written_edges",
+    "is_shared",
     "places_in_image",
     "share_of",
     "tiles_of",
@@ -79,6 +80,11 @@ def has_written_edges(reach: Reach, columns: int) -> bool:
 def even_widths(results: int, widths: tuple[int, ...]) -> list[int]:
     """Widths of tiles that divide a row as evenly as can be, in as many parts as tiles of these widths do."""
     return sorted({-(-results // -(-results // width)) for width in widths if width <= results})
+
+
+def is_shared(extent: int, shares: int) -> bool:
+    """Whether none of the shares is empty."""
+    return shares <= extent and -(-extent // -(-extent // shares)) == shares
 
 
 def share_of(number: Any, extent: int, shares: int, g: Indexing) -> tuple[Any, Any]:

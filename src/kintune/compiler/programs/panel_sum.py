@@ -20,9 +20,9 @@ from kintune.compiler.kernels.loops import INDEX
 from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.kept_parameters import keep
-from kintune.compiler.programs.nest_program import NestProgram
 from kintune.compiler.programs.panel_form import FMA, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import kernels, write_sum
+from kintune.compiler.programs.tiling_program import NestProgram
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities

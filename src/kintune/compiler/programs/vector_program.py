@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tvm
@@ -20,19 +20,25 @@ import tvm
 from kintune.compiler.kernels.contraction import DENSE, GROUPED, Contraction, Reach
 from kintune.compiler.kernels.instructions import fused
 from kintune.compiler.kernels.reading import Joined, joined
-from kintune.compiler.kernels.stages import with_stages
-from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.image_tiles import CONTENDED_CYCLES, PAIR_BYTES, edges, even_widths, has_written_edges
+from kintune.compiler.kernels.stages import Stages
+from kintune.compiler.programs.image_tiles import (
+    CONTENDED_CYCLES,
+    PAIR_BYTES,
+    edges,
+    even_widths,
+    has_written_edges,
+    is_shared,
+)
+from kintune.compiler.programs.tiling_program import TilingProgram
 from kintune.compiler.programs.vector_sum import Tiling, sum_in_vectors
 from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
 from kintune.compiler.programs.vector_walks import Walk, few_tiles, inner_tiles, live_part
-from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
-__all__ = ["MOST_POSITIONS", "VectorSum"]
+__all__ = ["VectorSum"]
 
-MOST_POSITIONS = 16
+_MOST_POSITIONS = 16
 """The most positions of a sum whose time is that of reading its weights from the last cache."""
 
 _TILES = {
@@ -59,7 +65,6 @@ _MOST_KERNEL = 1024  # places of a row of the kernel
 _LEAST_WEIGHTS, _LEAST_FLOPS = 4096, 1e6  # of a sum of few positions, or of many, that is worth a kernel of its own
 _LEAST_USE, _LEAST_FILLED = 0.2, 0.9  # of the columns, filled up to whole vectors; of that, for tiles of several
 _LEAST_FEW_USE = 0.6  # of the columns of panels, where positions are few
-_FIRST = 32  # candidates of the rule
 
 _INSIDE, _OWN = 0.6, 0.7
 """Of the first and second cache, for what is read again."""
@@ -115,66 +120,82 @@ class _Shape(NamedTuple):
         return self.rows.results if self.rows.results > 1 else max(1, inner_tiles(self.columns, rows))
 
 
-class VectorSum:
-    """Writes a sum of products with constant weights; its variants are lanes and registers, as in "16x32".
+class _Case(NamedTuple):
+    """A workload, what decisions depend on, and the lanes and registers of a variant."""
 
-    The decisions are those of `vector_sum.Tiling`, with the register tile as one.
-    """
+    sums: Joined
+    shape: _Shape
+    lanes: int
+    registers: int
+
+
+class VectorSum(TilingProgram[_Case, Tiling]):
+    """Writes a sum of products with constant weights; its variants are lanes and registers, as in "16x32"."""
 
     name = "vectors"
-    version = 1
-    patterns: tuple[str, ...] = ()
+    tiling = Tiling
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """One variant for a large enough sum with at most an epilogue, if a register tile fits it."""
         variant = vector_variant(target)
-        matched = _matched(module) if variant else None
-        if matched is None:
+        if not variant or _matched(module) is None:
             return ()
-        shape = _shape(matched.found)
-        is_worth = (
-            shape.filters * shape.depth >= _LEAST_WEIGHTS if shape.is_few else matched.found.flops >= _LEAST_FLOPS
-        )
-        return (variant,) if is_worth and _tiles(shape, *_registers(variant)) else ()
+        (_, found, _), shape, lanes, registers = self.case(module, variant)
+        is_worth = shape.filters * shape.depth >= _LEAST_WEIGHTS if shape.is_few else found.flops >= _LEAST_FLOPS
+        return (variant,) if is_worth and _tiles(shape, lanes, registers) else ()
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
-        """The choices.
-
-        Raises:
-            BuildError: the workload is no such sum, or there is no such variant of it.
-        """
-        return _choices(_shape(_found(module).found), variant).axes()
-
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """The workload with the program in the place of its sum.
-
-        Raises:
-            BuildError: the workload is no such sum, the decisions are not its own, or make no program.
-        """
+    def case(self, module: tvm.IRModule, variant: str) -> _Case:
+        """The workload, and how a variant computes it."""
         matched = _found(module)
-        shape, (lanes, registers) = _shape(matched.found), _registers(variant)
-        tiling = _tiling(*_choices(shape, variant).picked(decisions))
-        if (fault := _fault(shape, tiling, lanes, registers)) is not None:
-            raise BuildError(fault)
-        stages = sum_in_vectors(matched.found, fused(lanes, registers), tiling, shape.walk, matched.epilogue)
-        return with_stages(matched.module, matched.found, stages, matched.epilogue)
+        return _Case(matched, _shape(matched.found), *lanes_and_registers(variant, "sums of products"))
+
+    def lists(self, case: _Case) -> Mapping[str, Sequence[Any]]:
+        """The register tiles, numbers of blocks, parts and depths, ways, and distances ahead.
+
+        Raises:
+            BuildError: no register tile fits.
+        """
+        _, shape, lanes, registers = case
+        tiles = _tiles(shape, lanes, registers)
+        if not tiles:
+            raise BuildError(f"no register tile fits {shape.positions} positions of {shape.filters} filters")
+        most_panels = max(shape.panels(vectors, lanes) for _, vectors in tiles)
+        most_blocks = max(shape.shared(rows) for rows, _ in tiles)
+        least = min(rows * vectors for rows, vectors in tiles)
+        blocks = _LINES if shape.walk is Walk.LINES else _BLOCKS
+        ways = [each for each in _WAYS if shape.is_few and each * least <= registers and each <= shape.depth]
+        return {
+            "rows vectors": tiles,
+            "blocks": (1,) if shape.is_few else tuple(each for each in blocks if each <= most_blocks),
+            "parts": tuple(each for each in _PARTS if each <= most_panels),
+            "depths": (1, *_depths(shape, lanes)),
+            "ways": tuple(ways) or (1,),
+            "ahead": _AHEAD if shape.is_few else (0,),
+        }
+
+    def fits(self, case: _Case, tiling: Tiling) -> bool:
+        """Whether sums are in registers, no block or part is empty, and parts of a deep sum divide the columns."""
+        _, shape, lanes, registers = case
+        rows, vectors, blocks, parts, depths, ways, _ = tiling
+        panels = shape.panels(vectors, lanes)
+        is_whole = depths == 1 or not (shape.filters % (vectors * lanes) or panels % parts)
+        has_all = is_shared(shape.shared(rows), blocks) and is_shared(panels, parts)
+        return is_whole and has_all and _fits(rows, vectors, ways, registers)
+
+    def cost(self, case: _Case, tiling: Tiling, machine: Processor) -> float:
+        """The estimated cycles of the core that has most tasks."""
+        return _estimated_cycles(case.shape, tiling, case.lanes, machine)
+
+    def stages(self, case: _Case, tiling: Tiling) -> Stages:
+        """What computes the sums, and what follows them."""
+        (_, found, epilogue), shape, lanes, registers = case
+        return sum_in_vectors(found, fused(lanes, registers), tiling, shape.walk, epilogue)
 
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
         """The products with zeros around the data that are left out at all positions."""
         found = _found(module).found
         shape = _shape(found)
         return found.flops - 2.0 * shape.positions * shape.filters * shape.depth
-
-    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """The decisions of the least estimated times."""
-        shape, (lanes, registers) = _shape(_found(module).found), _registers(variant)
-
-        def cost(*values: Any) -> float | None:
-            tiling = _tiling(*values)
-            is_possible = _fault(shape, tiling, lanes, registers) is None
-            return _estimated_cycles(shape, tiling, lanes, machine) if is_possible else None
-
-        return _choices(shape, variant).cheapest(_FIRST, cost)
 
 
 def _matched(module: tvm.IRModule) -> Joined | None:
@@ -192,7 +213,7 @@ def _shape(found: Contraction) -> _Shape:
     rows, columns = (live_part(reach).reach for reach in (found.rows, found.columns))
     is_product, is_few = (
         found.kind == DENSE and found.is_direct,
-        found.kind == DENSE and found.positions <= MOST_POSITIONS,
+        found.kind == DENSE and found.positions <= _MOST_POSITIONS,
     )
     walk = Walk.EVERY if is_product else Walk.FEW if is_few else Walk.LINES
     heights = sorted({-(-found.positions // tiles) for tiles in range(1, _MOST_FEW_TILES + 1)}, reverse=True)
@@ -208,33 +229,6 @@ def _shape(found: Contraction) -> _Shape:
 def _calls(found: Contraction, height: int) -> int:
     """The calls of the micro-kernel that are written out, if tiles have so many positions."""
     return sum(len(runs) for tile in few_tiles(found, height) for _, _, runs in tile)
-
-
-def _choices(shape: _Shape, variant: str) -> ChoiceLists:
-    """The register tiles, numbers of blocks, parts and depths, ways, and distances ahead.
-
-    Raises:
-        BuildError: there is no such variant, or no register tile fits.
-    """
-    lanes, registers = _registers(variant)
-    tiles = _tiles(shape, lanes, registers)
-    if not tiles:
-        raise BuildError(f"no register tile of {variant} fits {shape.positions} positions of {shape.filters} filters")
-    most_panels = max(shape.panels(vectors, lanes) for _, vectors in tiles)
-    most_blocks = max(shape.shared(rows) for rows, _ in tiles)
-    least = min(rows * vectors for rows, vectors in tiles)
-    blocks = _LINES if shape.walk is Walk.LINES else _BLOCKS
-    values = {
-        "rows vectors": tiles,
-        "blocks": (1,) if shape.is_few else tuple(each for each in blocks if each <= most_blocks),
-        "parts": tuple(each for each in _PARTS if each <= most_panels),
-        "depths": (1, *_depths(shape, lanes)),
-        "ways": tuple(
-            each for each in _WAYS if each == 1 or (shape.is_few and each * least <= registers and each <= shape.depth)
-        ),
-        "ahead": _AHEAD if shape.is_few else (0,),
-    }
-    return ChoiceLists(VectorSum.name, values)
 
 
 def _depths(shape: _Shape, lanes: int) -> tuple[int, ...]:
@@ -273,24 +267,6 @@ def _fits(rows: int, vectors: int, ways: int, registers: int) -> bool:
     """Whether the sums of a tile are in registers, with a row of weights where several positions use it."""
     weights = vectors if rows > 1 else 0
     return rows * vectors * ways + weights <= registers - (not weights)
-
-
-def _fault(shape: _Shape, tiling: Tiling, lanes: int, registers: int) -> str | None:
-    """Why decisions make no program, if they do not: blocks or parts would be empty, or registers do not suffice."""
-    rows, vectors, blocks, parts, depths, ways, _ = tiling
-    panels, extent = shape.panels(vectors, lanes), shape.shared(rows)
-    if not _fits(rows, vectors, ways, registers):
-        return f"{ways} sums of {rows} x {vectors} vectors do not fit {registers} registers"
-    if not _is_shared(extent, blocks) or not _is_shared(panels, parts):
-        return f"{blocks} blocks of {extent} and {parts} parts of {panels} panels do not fit each other"
-    if depths > 1 and (shape.filters % (vectors * lanes) or panels % parts):
-        return f"{parts} parts of {vectors} vectors do not divide {shape.filters} columns"
-    return None
-
-
-def _is_shared(extent: int, shares: int) -> bool:
-    """Whether none of the shares is empty."""
-    return shares <= extent and -(-extent // -(-extent // shares)) == shares
 
 
 def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Processor) -> float:
@@ -346,11 +322,3 @@ def _singles_of_task(shape: _Shape, tiling: Tiling) -> int:
     if shape.walk is not Walk.LINES or has_written_edges(shape.columns, tiling.rows):
         return 0
     return sum(edges(shape.columns, tiling.rows)) * tiling.rows * -(-shape.rows.results // tiling.blocks)
-
-
-def _tiling(tile: tuple[int, int], blocks: int, parts: int, depths: int, ways: int, ahead: int) -> Tiling:
-    return Tiling(*tile, blocks, parts, depths, ways, ahead)
-
-
-def _registers(variant: str) -> tuple[int, int]:
-    return lanes_and_registers(variant, "sums of products")

@@ -1,4 +1,4 @@
-"""What programs have in common that write a nest around a micro-kernel: their decisions are the values of a tiling."""
+"""What programs of sums of products have in common: their decisions are the values of a tiling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
-__all__ = ["NestProgram"]
+__all__ = ["NestProgram", "TilingProgram"]
 
 _FIRST = 32  # candidates of the rule
 
@@ -34,7 +34,7 @@ C = TypeVar("C", bound=Case)
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
-class NestProgram(ABC, Generic[C, T]):
+class TilingProgram(ABC, Generic[C, T]):
     """Implements `Program` for workloads that are read as a case `C`, by tilings `T`, of which `tiling` is the type."""
 
     tiling: Callable[..., T]
@@ -63,12 +63,13 @@ class NestProgram(ABC, Generic[C, T]):
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
         case = self.case(module, variant)
+        choices = self._choices(case)
 
         def cost(*values: Any) -> float | None:
-            tiling = self._tiling(case, values)
-            return cycles(self.work(case, tiling), machine) if self.fits(case, tiling) else None
+            tiling = self._tiling(choices, values)
+            return self.cost(case, tiling, machine) if self.fits(case, tiling) else None
 
-        return self._choices(case).cheapest(_FIRST, cost)
+        return choices.cheapest(_FIRST, cost)
 
     def picked(self, case: C, decisions: Sequence[Decision]) -> T:
         """The tiling that the decisions name.
@@ -76,7 +77,8 @@ class NestProgram(ABC, Generic[C, T]):
         Raises:
             BuildError: the decisions make no program.
         """
-        tiling = self._tiling(case, self._choices(case).picked(decisions))
+        choices = self._choices(case)
+        tiling = self._tiling(choices, choices.picked(decisions))
         if not self.fits(case, tiling):
             raise BuildError(f"{self.name}: the tiling {tuple(tiling)} does not fit the registers or the workload")
         return tiling
@@ -84,10 +86,10 @@ class NestProgram(ABC, Generic[C, T]):
     def _choices(self, case: C) -> ChoiceLists:
         return ChoiceLists(self.name, self.lists(case))
 
-    def _tiling(self, case: C, values: Sequence[Any]) -> T:
+    def _tiling(self, choices: ChoiceLists, values: Sequence[Any]) -> T:
         """The tiling of these values of the lists."""
         named: dict[str, Any] = {}
-        for names, value in zip(map(str.split, self.lists(case)), values, strict=True):
+        for names, value in zip(map(str.split, choices.lists), values, strict=True):
             named.update(zip(names, value if len(names) > 1 else (value,), strict=True))
         return self.tiling(**named)
 
@@ -108,9 +110,21 @@ class NestProgram(ABC, Generic[C, T]):
         return True
 
     @abstractmethod
-    def work(self, case: C, tiling: T) -> Work:
-        """What the tasks of the program do."""
+    def cost(self, case: C, tiling: T, machine: Processor) -> float:
+        """The estimated cycles of the core that has most tasks."""
 
     @abstractmethod
     def stages(self, case: C, tiling: T) -> Stages:
         """What computes the sums, and what follows them."""
+
+
+class NestProgram(TilingProgram[C, T]):
+    """A program of a nest around a micro-kernel (`kernels.nest`), whose time is estimated from its work."""
+
+    def cost(self, case: C, tiling: T, machine: Processor) -> float:
+        """The estimated cycles of the core that has most tasks."""
+        return cycles(self.work(case, tiling), machine)
+
+    @abstractmethod
+    def work(self, case: C, tiling: T) -> Work:
+        """What the tasks of the program do."""
