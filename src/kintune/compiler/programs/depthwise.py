@@ -6,7 +6,7 @@ products of a result are summed in registers, and what follows the convolution i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,10 +25,8 @@ from kintune.compiler.programs.image_tiles import (
     is_shared,
     tiles_of,
 )
-from kintune.compiler.programs.kept_parameters import keep
-from kintune.compiler.programs.tiling_program import TilingProgram
+from kintune.compiler.programs.tiling_program import KeepingProgram
 from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
-from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
@@ -68,7 +66,7 @@ class _Case(NamedTuple):
     registers: int
 
 
-class DepthwiseConvolution(TilingProgram[_Case, Tiling]):
+class DepthwiseConvolution(KeepingProgram[_Case, Tiling]):
     """Writes a depthwise convolution with constant weights; its variants are lanes and registers, as in "16x32"."""
 
     name = "depthwise"
@@ -89,23 +87,6 @@ class DepthwiseConvolution(TilingProgram[_Case, Tiling]):
         found = matched.found
         shape = _Shape(found.images, found.rows, found.columns, found.channels)
         return _Case(matched, shape, *lanes_and_registers(variant, "depthwise convolutions"))
-
-    def write(
-        self,
-        module: tvm.IRModule,
-        variant: str,
-        decisions: tuple[Decision, ...],
-        kept: Collection[int] = (),
-    ) -> tvm.IRModule:
-        """The workload with the program in the place of its convolution.
-
-        The parameters at the positions `kept`, which must be among `keepable`, are of bf16 instead of fp32.
-
-        Raises:
-            BuildError: the workload is no such convolution, the decisions are not its own, or a part has no channels.
-        """
-        written = super().write(module, variant, decisions)
-        return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
         """The positions of the parameters that may be of bf16; none of them is rounded in any case.

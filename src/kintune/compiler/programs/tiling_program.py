@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import tvm
@@ -12,11 +12,12 @@ from kintune.compiler.kernels.cost import Work, cycles
 from kintune.compiler.kernels.reading import Joined
 from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.choice_lists import ChoiceLists
+from kintune.compiler.programs.kept_parameters import keep
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
-__all__ = ["NestProgram", "TilingProgram"]
+__all__ = ["KeepingProgram", "NestProgram", "TilingProgram"]
 
 _FIRST = 32  # candidates of the rule
 
@@ -110,12 +111,27 @@ class TilingProgram(ABC, Generic[C, T]):
         return True
 
     @abstractmethod
-    def cost(self, case: C, tiling: T, machine: Processor) -> float:
-        """The estimated cycles of the core that has most tasks."""
+    def cost(self, case: C, tiling: T, machine: Processor) -> float | None:
+        """The estimated cycles of the core that has most tasks; None for a tiling that is no first candidate."""
 
     @abstractmethod
     def stages(self, case: C, tiling: T) -> Stages:
         """What computes the sums, and what follows them."""
+
+
+class KeepingProgram(TilingProgram[C, T]):
+    """A program that has some parameters in bf16 instead of fp32, if it is told so."""
+
+    def write(
+        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: Collection[int] = ()
+    ) -> tvm.IRModule:
+        """Return the program, with the parameters at the positions `kept` in bf16; they must be among `keepable`.
+
+        Raises:
+            BuildError: the program does not compute the workload, there is no such variant, or the decisions make none.
+        """
+        written = super().write(module, variant, decisions)
+        return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
 
 class NestProgram(TilingProgram[C, T]):

@@ -8,25 +8,25 @@ so that a block of tiles stays in the cache from its data to its results.  `Bloc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import tvm
 
 from kintune.compiler.kernels.contraction import Contraction
-from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import PAIRS
-from kintune.compiler.kernels.reading import find, joined
-from kintune.compiler.kernels.stages import Stages, with_stages
-from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.kept_parameters import is_plain, keep
+from kintune.compiler.kernels.reading import Joined, find, joined
+from kintune.compiler.kernels.stages import Stages
+from kintune.compiler.programs.kept_parameters import is_plain
 from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED
+from kintune.compiler.programs.tiling_program import KeepingProgram, TilingProgram
 from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
-from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles, promising
+from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles
 from kintune.compiler.programs.winograd_narrow import make_narrow_blocks
 from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.programs.winograd_transforms import KERNEL
-from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
@@ -42,25 +42,30 @@ _SLOWER = 4.0  # an operation of a transform takes this many times as long as on
 _NARROW_SIZE, _NARROW_LANES = 2, PAIRS[0].lanes
 _NARROW_SLOWER = 8.0  # as `_SLOWER`, where products are of bf16
 
-_NONE = "no convolution that Winograd's transforms compute"
-
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
 _VECTORS = (1, 2, 3, 4)
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _MOST_VALUES = 1 << 23  # of a block of tiles and its products
 _PARTS = (1, 2, 4, 8)
-_FIRST = 32  # candidates of the rule
 
 
-class _Blocked:
-    """What the programs have in common.
+class _Case(NamedTuple):
+    """A workload, and the geometry of a variant."""
 
-    The decisions are the rows and vectors in registers, the blocks of tiles and the parts of the filters
-    (`winograd_blocked`).
-    """
+    sums: Joined
+    g: Geometry
 
-    name = ""
+
+class _Blocked(TilingProgram[_Case, Blocking]):
+    """What the programs have in common: the blockings are those of `winograd_blocked`."""
+
+    tiling = Blocking
     size = 4  # bytes of a value that is multiplied
+
+    def case(self, module: tvm.IRModule, variant: str) -> _Case:
+        """The workload, and the geometry of a variant."""
+        sums = _matched(module)
+        return _Case(sums, _of_variant(sums.found, variant))
 
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
         """Return how many FLOPs fewer one run takes than the direct convolution.
@@ -68,50 +73,26 @@ class _Blocked:
         Raises:
             BuildError: the workload has no such convolution, or there is no such variant of it.
         """
-        found = find_convolution(module)
-        if found is None:
-            raise BuildError(_NONE)
-        g = _of_variant(found, variant)
+        (_, found, _), g = self.case(module, variant)
         data, results = OPERATIONS[g.m]
         transforms = data * g.channels + results * g.filters
         return found.flops - g.tiles * (2.0 * g.places * g.channels * g.filters + transforms)
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
-        """Return the choices of rows, vectors, blocks and parts.
+    def lists(self, case: _Case) -> Mapping[str, Sequence[int]]:
+        """Rows, vectors, blocks and parts."""
+        return _values(case.g)
 
-        Raises:
-            BuildError: the workload has no such convolution, or there is no such variant of it.
-        """
-        return self._choices(_found(module, variant)).axes()
+    def fits(self, case: _Case, tiling: Blocking) -> bool:
+        """Whether the parts are whole panels."""
+        return case.g.filters % (tiling.vectors * case.g.lanes * tiling.parts) == 0
 
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """Return the workload with the program in the place of its convolution.
+    def cost(self, case: _Case, tiling: Blocking, machine: Processor) -> float | None:
+        """The estimated cycles; None where the sums do not fit the registers, or a block has no tiles."""
+        return estimated_cycles(case.g, tiling, machine, self.size)
 
-        Raises:
-            BuildError: the workload has no such convolution, there is no such variant of it, or parts are not whole.
-        """
-        blocking = Blocking(*self._choices(_found(module, variant)).picked(decisions))
-
-        def stages(convolution: Contraction, g: Geometry, epilogue: Epilogue | None) -> Stages:
-            if g.filters % (blocking.vectors * g.lanes * blocking.parts):
-                raise BuildError(
-                    f"{blocking.parts} parts of {blocking.vectors} vectors do not divide {g.filters} filters"
-                )
-            return self._made(convolution, g, blocking, epilogue)
-
-        return _written(module, variant, stages)
-
-    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """Return the decisions of the least estimated times."""
-        g = _found(module, variant)
-        choices = self._choices(g)
-        return list(map(choices.decisions, promising(g, machine, choices.values, self.size)[:_FIRST]))
-
-    def _choices(self, g: Geometry) -> ChoiceLists:
-        return ChoiceLists(self.name, _values(g))
-
-    def _made(self, found: Contraction, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
-        return make_blocks(found, g, blocking, epilogue)
+    def stages(self, case: _Case, tiling: Blocking) -> Stages:
+        """What transforms, multiplies and transforms back, and what follows."""
+        return make_blocks(case.sums.found, case.g, tiling, case.sums.epilogue)
 
 
 class BlockedWinograd(_Blocked):
@@ -122,7 +103,6 @@ class BlockedWinograd(_Blocked):
 
     name = "winograd_blocked"
     version = 5
-    patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return a variant for each promising size of tiles, the most promising first.
@@ -133,7 +113,7 @@ class BlockedWinograd(_Blocked):
         return variants if variants and _is_alone(module) else ()
 
 
-class NarrowWinograd(_Blocked):
+class NarrowWinograd(KeepingProgram[_Case, Blocking], _Blocked):
     """The program that multiplies in bf16, with `vdpbf16ps`.
 
     Tiles are of 2 x 2 results.  Those of 4 x 4 would be off by 2 % where a direct convolution in bf16 is off by 0.2 %,
@@ -142,7 +122,6 @@ class NarrowWinograd(_Blocked):
 
     name = "winograd_narrow"
     version = 2
-    patterns: tuple[str, ...] = ()
     precision = BF16
     size = 2
 
@@ -171,36 +150,12 @@ class NarrowWinograd(_Blocked):
         Raises:
             BuildError: the workload has no such convolution.
         """
-        module, found, epilogue = _matched(module)
-        if rounded:
-            return frozenset()
-        function = module["main"]
-        read = [found.data, *([] if epilogue is None else epilogue.operands)]
-        stored = found.result if epilogue is None else epilogue.target
-        return frozenset(
-            at
-            for at, parameter in enumerate(function.params)
-            if at != found.position
-            and str(parameter.dtype) == "float32"
-            and any(parameter.same_as(each) for each in (*read, stored))
-            and is_plain(function, at)
-        )
+        sums = _matched(module)
+        return frozenset(at for at in sums.keepable if not rounded and is_plain(sums.module["main"], at))
 
-    def write(
-        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: Collection[int] = ()
-    ) -> tvm.IRModule:
-        """Return the workload with the program in the place of its convolution.
-
-        The parameters at the positions `kept`, which must be among `keepable`, are of bf16 instead of fp32.
-
-        Raises:
-            BuildError: the workload has no such convolution, there is no such variant of it, or parts are not whole.
-        """
-        written = super().write(module, variant, decisions)
-        return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
-
-    def _made(self, found: Contraction, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
-        return make_narrow_blocks(found, g, blocking, epilogue)
+    def stages(self, case: _Case, tiling: Blocking) -> Stages:
+        """What transforms, multiplies in bf16 and transforms back, and what follows."""
+        return make_narrow_blocks(case.sums.found, case.g, tiling, case.sums.epilogue)
 
 
 def find_convolution(module: tvm.IRModule) -> Contraction | None:
@@ -251,7 +206,8 @@ def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
 
 
 def _least_cycles(g: Geometry, machine: Processor) -> float:
-    return estimated_cycles(g, promising(g, machine, tuple(_values(g).values()))[0], machine)
+    blockings = itertools.starmap(Blocking, itertools.product(*_values(g).values()))
+    return min(each for each in (estimated_cycles(g, b, machine) for b in blockings) if each is not None)
 
 
 def _geometry(convolution: Contraction, size: int, lanes: int) -> Geometry:
@@ -269,18 +225,6 @@ def _share(g: Geometry, convolution: Contraction, slower: float = _SLOWER) -> fl
     return g.tiles * (2 * g.places * g.channels * g.filters + transforms) / convolution.flops
 
 
-def _found(module: tvm.IRModule, variant: str) -> Geometry:
-    """The geometry of a variant.
-
-    Raises:
-        BuildError: the workload has no such convolution, or there is no such variant of it.
-    """
-    found = find_convolution(module)
-    if found is None:
-        raise BuildError(_NONE)
-    return _of_variant(found, variant)
-
-
 def _of_variant(found: Contraction, variant: str) -> Geometry:
     size, _, lanes = variant.partition("x")
     if not (size.isdecimal() and lanes.isdecimal() and int(size) in _SIZES and int(lanes) in _LANES):
@@ -288,15 +232,7 @@ def _of_variant(found: Contraction, variant: str) -> Geometry:
     return _geometry(found, int(size), int(lanes))
 
 
-def _written(
-    module: tvm.IRModule, variant: str, make: Callable[[Contraction, Geometry, Epilogue | None], Stages]
-) -> tvm.IRModule:
-    """The workload with the stages in the place of the convolution, its padding, and what follows if possible."""
-    module, found, epilogue = _matched(module)
-    return with_stages(module, found, make(found, _of_variant(found, variant), epilogue), epilogue)
-
-
-def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, Contraction, Epilogue | None]:
+def _matched(module: tvm.IRModule) -> Joined:
     """The workload with what follows in one block, its convolution, and that block if it can be computed with it.
 
     Raises:
@@ -304,10 +240,7 @@ def _matched(module: tvm.IRModule) -> tuple[tvm.IRModule, Contraction, Epilogue 
     """
     found = find_convolution(module)
     if found is None:
-        raise BuildError(_NONE)
+        raise BuildError("no convolution that Winograd's transforms compute")
     whole = joined(module)
-    return (
-        whole
-        if whole is not None and (whole.epilogue is None or whole.epilogue.is_vectorised)
-        else (module, found, None)
-    )
+    is_joined = whole is not None and (whole.epilogue is None or whole.epilogue.is_vectorised)
+    return whole if whole is not None and is_joined else Joined(module, found, None)

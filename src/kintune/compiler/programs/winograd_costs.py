@@ -1,15 +1,12 @@
-"""Which blockings of Winograd's convolution are tried first: an estimate of their times from the machine."""
+"""An estimate of the times of blockings of Winograd's convolution, from the machine."""
 
 from __future__ import annotations
-
-import itertools
-from collections.abc import Sequence
 
 from kintune.compiler.programs.winograd_blocked import Blocking
 from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.search.processor import Processor
 
-__all__ = ["OPERATIONS", "estimated_cycles", "promising"]
+__all__ = ["OPERATIONS", "estimated_cycles"]
 
 OPERATIONS = {2: (32, 24), 4: (144, 120)}
 """Operations of the transforms of one tile of data, and of one tile of results, by size of tiles."""
@@ -23,16 +20,6 @@ _OWN = 0.75  # of the second cache, for a block
 _FLOAT = 4
 
 
-def promising(g: Geometry, machine: Processor, choices: Sequence[Sequence[int]], size: int = _FLOAT) -> list[Blocking]:
-    """All blockings out of the choices of rows, vectors, blocks and parts, those of the least estimated time first.
-
-    `size` is that of a value that is multiplied, in bytes: 4, or 2 for bf16.
-    """
-    found = [Blocking(*values) for values in itertools.product(*choices)]
-    fitting = [b for b in found if _fits(g, b, machine)]
-    return sorted(fitting, key=lambda b: (estimated_cycles(g, b, machine, size), b))
-
-
 def _fits(g: Geometry, b: Blocking, machine: Processor) -> bool:
     """Whether the sums and one row of weights are in registers, and the parts are whole panels."""
     width = -(-g.lanes // machine.lanes)
@@ -41,8 +28,13 @@ def _fits(g: Geometry, b: Blocking, machine: Processor) -> bool:
     return in_registers and panels % b.parts == 0 and b.blocks * b.rows <= g.tiles + b.rows
 
 
-def estimated_cycles(g: Geometry, b: Blocking, machine: Processor, size: int = _FLOAT) -> float:
-    """The estimated cycles of the core that has the most tasks; `size` is as for `promising`."""
+def estimated_cycles(g: Geometry, b: Blocking, machine: Processor, size: int = _FLOAT) -> float | None:
+    """The estimated cycles of the core that has the most tasks; None where `_fits` says no.
+
+    `size` is that of a value that is multiplied, in bytes: 4, or 2 for bf16.
+    """
+    if not _fits(g, b, machine):
+        return None
     tiles = -(-g.tiles // (b.blocks * b.rows)) * b.rows
     filters = g.filters // b.parts
     width = -(-g.lanes // machine.lanes)
