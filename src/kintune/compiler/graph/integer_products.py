@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from kintune.compiler.graph.integer_weights import inside_of
-from kintune.compiler.graph.quantised_operands import Bindings, Numbers
+from kintune.compiler.graph.quantised_operands import LearningMutator, Numbers
 from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
 from kintune.compiler.kernels.contraction import BYTE_SUMS, Operator
 
@@ -48,15 +48,10 @@ class _Data(NamedTuple):
 
 
 @mutator
-class _LowerByteProducts(PyExprMutator):  # type: ignore[misc]
+class _LowerByteProducts(LearningMutator):
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._bindings = Bindings()
         self._found: dict[relax.Expr, _Data | None] = {}
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self._bindings.learn(block)
-        return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         name = operator_of(binding.value)

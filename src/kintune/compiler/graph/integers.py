@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
 from kintune.compiler.graph.integer_weights import (
     EXACT,
@@ -40,7 +40,7 @@ from kintune.compiler.graph.integer_weights import (
 )
 from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
 from kintune.compiler.graph.quantised_moves import KeepQuantised, UseUnsignedBytes
-from kintune.compiler.graph.quantised_operands import Bindings, Numbers, QuantisedTensor, QuantisedWeights
+from kintune.compiler.graph.quantised_operands import LearningMutator, Numbers, QuantisedTensor, QuantisedWeights
 from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
 from kintune.compiler.kernels.instructions import BYTES, best
 
@@ -91,17 +91,12 @@ class _Sums(NamedTuple):
 
 
 @mutator
-class _UseIntegers(PyExprMutator):  # type: ignore[misc]
+class _UseIntegers(LearningMutator):
     def __init__(self, module: tvm.IRModule, *, bytes_: bool = True) -> None:
         super().__init__(module)
         self._bytes = bytes_
-        self._bindings = Bindings()
         self._summed: set[relax.Var] = set()  # variables computed from integer sums by element-wise operators
         self._divided: dict[relax.Var, float] = {}  # variable whose values are divided by a scale already -> that scale
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self._bindings.learn(block)
-        return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value, name = binding.value, operator_of(binding.value)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tvm
 from tvm import relax, te
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
-from kintune.compiler.graph.quantised_operands import BYTES, Bindings
+from kintune.compiler.graph.quantised_operands import BYTES, LearningMutator
 from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
 
 __all__ = ["CombineDequantised", "ScalesAsTensors"]
@@ -56,15 +56,7 @@ class _Operand(NamedTuple):
 
 
 @mutator
-class _CombineDequantised(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, module: tvm.IRModule) -> None:
-        super().__init__(module)
-        self._bindings = Bindings()
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self._bindings.learn(block)
-        return super().visit_dataflow_block_(block)
-
+class _CombineDequantised(LearningMutator):
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         made = self._combined(binding.value) if operator_of(binding.value) in _OPERATORS else None
         super().visit_var_binding_(binding if made is None else relax.VarBinding(binding.var, made))
@@ -107,15 +99,7 @@ def _one(value: float, dtype: str) -> relax.Expr:
 
 
 @mutator
-class _ScalesAsTensors(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, module: tvm.IRModule) -> None:
-        super().__init__(module)
-        self._bindings = Bindings()
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self._bindings.learn(block)
-        return super().visit_dataflow_block_(block)
-
+class _ScalesAsTensors(LearningMutator):
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value, name = binding.value, operator_of(binding.value)
         if name in ("relax.quantize", "relax.dequantize") and int(value.ty.ndim) > 0:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
+from tvm.relax.expr_functor import mutator
 
-from kintune.compiler.graph.quantised_operands import Bindings
+from kintune.compiler.graph.quantised_operands import LearningMutator
 from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass
 
 __all__ = ["FoldDequantised", "KeepQuantised", "UseUnsignedBytes"]
@@ -50,15 +50,10 @@ def FoldDequantised() -> tvm.transform.Pass:  # noqa: N802
 
 
 @mutator
-class _UseUnsignedBytes(PyExprMutator):  # type: ignore[misc]
+class _UseUnsignedBytes(LearningMutator):
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._bindings = Bindings()
         self._moved: dict[relax.Var, relax.Var] = {}
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self._bindings.learn(block)
-        return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value = binding.value
@@ -95,15 +90,7 @@ class _UseUnsignedBytes(PyExprMutator):  # type: ignore[misc]
 
 
 @mutator
-class _KeepQuantised(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, module: tvm.IRModule) -> None:
-        super().__init__(module)
-        self._bindings = Bindings()
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self._bindings.learn(block)
-        return super().visit_dataflow_block_(block)
-
+class _KeepQuantised(LearningMutator):
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value = binding.value
         if operator_of(value) == "relax.quantize":
@@ -142,15 +129,7 @@ class _KeepQuantised(PyExprMutator):  # type: ignore[misc]
 
 
 @mutator
-class _FoldDequantised(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, module: tvm.IRModule) -> None:
-        super().__init__(module)
-        self._bindings = Bindings()
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self._bindings.learn(block)
-        return super().visit_dataflow_block_(block)
-
+class _FoldDequantised(LearningMutator):
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         if operator_of(binding.value) == "relax.dequantize":
             numbers = self._bindings.dequantised(binding.value)

@@ -8,10 +8,11 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator
 
 from kintune.compiler.graph.rewriting import operator_of, value_of, variables_in
 
-__all__ = ["BYTES", "Bindings", "Numbers", "QuantisedTensor", "QuantisedWeights"]
+__all__ = ["BYTES", "Bindings", "LearningMutator", "Numbers", "QuantisedTensor", "QuantisedWeights"]
 
 BYTES = frozenset({"int8", "uint8"})
 """The types of quantised tensors."""
@@ -173,6 +174,19 @@ class Bindings:
         shaped = [_along(each, int(value.attrs.axis), integers.ndim) for each in (scale, point)]
         whole = integers.astype(np.int64) - shaped[1].astype(np.int64)
         return np.asarray(whole.astype(np.float32) * shaped[0])
+
+
+class LearningMutator(PyExprMutator):  # type: ignore[misc]
+    """The base of mutators that know the bindings of a dataflow block before they visit it."""
+
+    def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__(module)
+        self._bindings = Bindings()
+
+    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+        """Learn the bindings of the block, and visit it."""
+        self._bindings.learn(block)
+        return super().visit_dataflow_block_(block)
 
 
 def _along(values: Numbers, axis: int, rank: int) -> Numbers:
