@@ -260,5 +260,5 @@ def test_it_is_offered_for_sums_that_are_worth_it(make: Any, offered: bool) -> N
 def test_decisions_of_another_program_are_refused(decisions: tuple[tuple[int, ...], ...], variant: str) -> None:
     with pytest.raises(BuildError):
         program().write(product(64, columns=64, reduced=64), variant, decisions)
-    with pytest.raises(BuildError, match="no sum of products"):
+    with pytest.raises(BuildError, match="no sums of products"):
         program().write(workload(Case(28, 28, before="relu")), "8x16", FIRST)

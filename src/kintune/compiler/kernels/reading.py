@@ -118,13 +118,13 @@ def _joined(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds
     return None if epilogue is None else Joined(schedule.mod, found, epilogue)
 
 
-def require(module: tvm.IRModule, types: str) -> Joined:
-    """What `joined` finds, of any kind.
+def require(module: tvm.IRModule, types: str = OF_FLOATS, kinds: Sequence[str] = (DENSE, BATCHED)) -> Joined:
+    """What `joined` finds.
 
     Raises:
-        BuildError: the workload has no contraction of these types.
+        BuildError: the workload has no contraction of these types and kinds.
     """
-    found = joined(module, types, (DENSE, BATCHED))
+    found = joined(module, types, kinds)
     if found is None:
         raise BuildError(f"there are no {_WORDS[types]}")
     return found

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 import tvm
 
-from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of
+from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of, require_attention
 from kintune.compiler.programs.attention_rows import RowBlocking, write_rows
 from kintune.compiler.programs.attention_tiles import Blocking, write_tiles
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.core.candidate import Axis, Decision
-from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
@@ -61,7 +60,7 @@ class AttentionProgram:
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """The sizes of blocks and register tiles."""
-        return _choices(_pattern(module), _parsed(variant)).axes()
+        return _choices(require_attention(module), _parsed(variant)).axes()
 
     def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
         """The module whose `main` is the kernel.
@@ -69,7 +68,7 @@ class AttentionProgram:
         Raises:
             BuildError: the workload is no attention, or the decisions are not the program's own.
         """
-        pattern, chosen = _pattern(module), _parsed(variant)
+        pattern, chosen = require_attention(module), _parsed(variant)
         values = _choices(pattern, chosen).picked(decisions)
         if chosen.kind == _ROWS:
             return write_rows(module["main"], pattern, RowBlocking(chosen.lanes, *values))
@@ -78,7 +77,7 @@ class AttentionProgram:
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Blocks of queries that divide the rows well, blocks of keys that fit the first cache, large tiles."""
-        pattern, chosen = _pattern(module), _parsed(variant)
+        pattern, chosen = require_attention(module), _parsed(variant)
         if chosen.kind == _ROWS:
             return [((keys,), (vectors,)) for keys in _USUAL_ROW_KEYS for vectors in _ROW_VECTORS]
         first = sorted(_queries(pattern, chosen), key=lambda each: (_waste(pattern, chosen, each, machine), -each))
@@ -99,13 +98,6 @@ def _fitted(tile: tuple[int, int, bool], pattern: AttentionPattern, lanes: int, 
     if across:
         return min(height, pattern.width), min(vectors, queries)
     return min(height, queries * lanes), min(vectors, _ceil(pattern.width, lanes))
-
-
-def _pattern(module: tvm.IRModule) -> AttentionPattern:
-    pattern = attention_of(module["main"])
-    if pattern is None:
-        raise BuildError(f"the workload is no {NAME}")
-    return pattern
 
 
 def _parsed(variant: str) -> _Variant:

@@ -15,12 +15,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
+import tvm
 
 from kintune.compiler.programs.program import pattern_of
+from kintune.errors import BuildError
 
 __all__ = [
     "NAME", "Access", "AttentionPattern", "Index", "Step", "StepKind", "Term", "attention_of", "pattern_text", "place",
-    "scored",
+    "require_attention", "scored",
 ]  # fmt: skip
 
 NAME = "attention"
@@ -151,6 +153,18 @@ def attention_of(function: Any) -> AttentionPattern | None:
     """The attention that a function was made for; None where it was made for something else."""
     name, _, text = pattern_of(function).partition(" ")
     return msgspec.json.decode(text, type=AttentionPattern) if name == NAME else None
+
+
+def require_attention(module: tvm.IRModule) -> AttentionPattern:
+    """The attention of a workload.
+
+    Raises:
+        BuildError: the workload is none.
+    """
+    pattern = attention_of(module["main"])
+    if pattern is None:
+        raise BuildError(f"the workload is no {NAME}")
+    return pattern
 
 
 def place(access: Access, coordinates: Sequence[Any]) -> list[Any]:

@@ -16,9 +16,9 @@ from typing import NamedTuple, TypeAlias
 
 import tvm
 
-from kintune.compiler.kernels.contraction import DENSE, DEPTHWISE, GROUPED, OF_BLOCKWISE, Contraction
-from kintune.compiler.kernels.reading import joined, require
-from kintune.compiler.programs.attention_pattern import attention_of
+from kintune.compiler.kernels.contraction import DENSE, DEPTHWISE, GROUPED, OF_BLOCKWISE
+from kintune.compiler.kernels.reading import require
+from kintune.compiler.programs.attention_pattern import require_attention
 from kintune.compiler.programs.image_tiles import edges, even_widths, has_written_edges, tiles_of
 from kintune.core.candidate import Axis, Choice, Decision, NamedChoice
 from kintune.errors import BuildError
@@ -81,13 +81,6 @@ def _registers(variant: str) -> tuple[int, int]:
     return int(lanes), int(registers)
 
 
-def _sum(module: tvm.IRModule, *kinds: str) -> Contraction:
-    matched = joined(module, kinds=kinds)
-    if matched is None:
-        raise BuildError("the workload is no sum of products with constant weights")
-    return matched.found
-
-
 _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
 _BLOCKS = (*_PARTS, 24, 32, 48, 64)
 _TILED = {
@@ -97,7 +90,7 @@ _TILED = {
 
 
 def _tiled(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
-    found, (lanes, registers) = _sum(module, DENSE), _registers(variant)
+    found, (lanes, registers) = require(module, kinds=(DENSE,)).found, _registers(variant)
     vectors = -(-found.filters // lanes)
     known = [tile for tile in _TILED[registers] if tile[0] <= found.positions]
     dividing = [tile for tile in known if vectors % tile[1] == 0]
@@ -109,7 +102,7 @@ def _tiled(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
 
 
 def _direct(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
-    found, (lanes, registers) = _sum(module, DENSE, GROUPED), _registers(variant)
+    found, (lanes, registers) = require(module, kinds=(DENSE, GROUPED)).found, _registers(variant)
     columns = found.columns
     panels = {vectors: found.groups * -(-found.filters // (vectors * lanes)) for vectors in (1, 2, 3, 4)}
     use = {vectors: found.groups * found.filters / (number * vectors * lanes) for vectors, number in panels.items()}
@@ -127,7 +120,7 @@ def _direct(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
 
 
 def _depthwise(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
-    found, (lanes, registers) = _sum(module, DEPTHWISE), _registers(variant)
+    found, (lanes, registers) = require(module, kinds=(DEPTHWISE,)).found, _registers(variant)
     across, kernel = found.columns, found.columns.kernel
     tiles = [
         (width, vectors)
@@ -141,7 +134,7 @@ def _depthwise(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
 
 
 def _streamed(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
-    found, (lanes, registers) = _sum(module, DENSE), _registers(variant)
+    found, (lanes, registers) = require(module, kinds=(DENSE,)).found, _registers(variant)
     heights = sorted({-(-found.positions // groups) for groups in range(1, found.positions + 1)}, reverse=True)
     tiles = [
         (rows, vectors)
@@ -177,9 +170,7 @@ def _blockwise(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
 
 def _attention(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
     lanes, registers = map(int, variant.split("-")[1:])
-    pattern = attention_of(module["main"])
-    if pattern is None:
-        raise BuildError("the workload is no attention")
+    pattern = require_attention(module)
 
     def best(most: int, number: int) -> list[tuple[int, int]]:
         tiles = [(min((registers - each - 1) // each, 14), each) for each in (4, 3, 2, 1) if each <= most]

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import tvm
 
-from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of
+from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of, require_attention
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.narrow_attention_kernel import UNIT, Inner, bytes_of_a_task, write_narrow
@@ -48,7 +48,7 @@ class NarrowAttention:
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
         """The choice of blocks."""
-        return _choices(_pattern(module)).axes()
+        return _choices(require_attention(module)).axes()
 
     def write(
         self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: Collection[int] = ()
@@ -58,7 +58,7 @@ class NarrowAttention:
         Raises:
             BuildError: the workload is no attention that suits, or there is no such variant or decision.
         """
-        pattern = _pattern(module)
+        pattern = require_attention(module)
         if variant not in _KINDS or not _suits(pattern):
             raise BuildError(f"{self.name} has no variant {variant} of the workload")
         (blocks,) = _choices(pattern).picked(decisions)
@@ -71,7 +71,7 @@ class NarrowAttention:
         Raises:
             BuildError: the workload is no attention.
         """
-        pattern = _pattern(module)
+        pattern = require_attention(module)
         found = {pattern.query.parameter, pattern.key.parameter, pattern.value.parameter}
         if not rounded and pattern.result.is_contiguous(pattern.row + 3):
             found.add(pattern.result.parameter)
@@ -82,7 +82,7 @@ class NarrowAttention:
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """All blocks, those of the least estimated time first."""
-        pattern = _pattern(module)
+        pattern = require_attention(module)
         return _choices(pattern).cheapest(len(_BLOCKS), lambda blocks: _time(pattern, blocks, machine))
 
 
@@ -101,13 +101,6 @@ def _suits(pattern: AttentionPattern) -> bool:
         and pattern.columns >= _LEAST_COLUMNS
         and (pattern.depth >= _LEAST_DEPTH)
     )
-
-
-def _pattern(module: tvm.IRModule) -> AttentionPattern:
-    pattern = attention_of(module["main"])
-    if pattern is None:
-        raise BuildError(f"the workload is no {NAME}")
-    return pattern
 
 
 def _choices(pattern: AttentionPattern) -> ChoiceLists:

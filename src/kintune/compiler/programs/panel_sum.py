@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import tvm
 
-from kintune.compiler.kernels.contraction import Contraction
+from kintune.compiler.kernels.contraction import DENSE, Contraction
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.cost import Work
 from kintune.compiler.kernels.instructions import PAIRS, TILE_ROWS, VALUES
 from kintune.compiler.kernels.loops import INDEX
-from kintune.compiler.kernels.reading import Joined, joined
+from kintune.compiler.kernels.reading import Joined, joined, require
 from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.panel_form import FMA, Form, Inner, Kept, Tiling, Way, form_of
@@ -109,7 +109,7 @@ class _PanelProgram(NestProgram[_Case, Tiling]):
         Raises:
             BuildError: the workload has no such sum.
         """
-        matched = _found(module)
+        matched = require(module, kinds=(DENSE,))
         if not rounded:
             return matched.keepable
         read = [] if matched.epilogue is None else matched.epilogue.operands
@@ -118,7 +118,7 @@ class _PanelProgram(NestProgram[_Case, Tiling]):
 
     def case(self, module: tvm.IRModule, variant: str) -> _Case:
         """The workload and its kernel."""
-        matched = _found(module)
+        matched = require(module, kinds=(DENSE,))
         if variant not in self.kinds:
             raise BuildError(f"{self.name} has no variant {variant}")
         inner = _inner(matched.found, variant)
@@ -179,13 +179,6 @@ class Panels(_PanelProgram):
     patterns: tuple[str, ...] = ()
     kinds = (FMA,)
     least_flops = 1_000_000.0
-
-
-def _found(module: tvm.IRModule) -> Joined:
-    matched = joined(module)
-    if matched is None:
-        raise BuildError("the workload is no sum of products with constant weights")
-    return matched
 
 
 def _inner(found: Contraction, kind: str) -> Inner:

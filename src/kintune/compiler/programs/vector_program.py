@@ -19,7 +19,7 @@ import tvm
 
 from kintune.compiler.kernels.contraction import DENSE, GROUPED, Contraction, Reach
 from kintune.compiler.kernels.instructions import fused
-from kintune.compiler.kernels.reading import Joined, joined
+from kintune.compiler.kernels.reading import Joined, joined, require
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.image_tiles import (
     CONTENDED_CYCLES,
@@ -37,6 +37,8 @@ from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
 __all__ = ["VectorSum"]
+
+_KINDS = (DENSE, GROUPED)
 
 _MOST_POSITIONS = 16
 """The most positions of a sum whose time is that of reading its weights from the last cache."""
@@ -138,7 +140,7 @@ class VectorSum(TilingProgram[_Case, Tiling]):
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """One variant for a large enough sum with at most an epilogue, if a register tile fits it."""
         variant = vector_variant(target)
-        if not variant or _matched(module) is None:
+        if not variant or joined(module, kinds=_KINDS) is None:
             return ()
         (_, found, _), shape, lanes, registers = self.case(module, variant)
         is_worth = shape.filters * shape.depth >= _LEAST_WEIGHTS if shape.is_few else found.flops >= _LEAST_FLOPS
@@ -146,7 +148,7 @@ class VectorSum(TilingProgram[_Case, Tiling]):
 
     def case(self, module: tvm.IRModule, variant: str) -> _Case:
         """The workload, and how a variant computes it."""
-        matched = _found(module)
+        matched = require(module, kinds=_KINDS)
         return _Case(matched, _shape(matched.found), *lanes_and_registers(variant, "sums of products"))
 
     def lists(self, case: _Case) -> Mapping[str, Sequence[Any]]:
@@ -193,20 +195,9 @@ class VectorSum(TilingProgram[_Case, Tiling]):
 
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
         """The products with zeros around the data that are left out at all positions."""
-        found = _found(module).found
+        found = require(module, kinds=_KINDS).found
         shape = _shape(found)
         return found.flops - 2.0 * shape.positions * shape.filters * shape.depth
-
-
-def _matched(module: tvm.IRModule) -> Joined | None:
-    return joined(module, kinds=(DENSE, GROUPED))
-
-
-def _found(module: tvm.IRModule) -> Joined:
-    matched = _matched(module)
-    if matched is None:
-        raise BuildError("the workload is no sum of products with constant weights")
-    return matched
 
 
 def _shape(found: Contraction) -> _Shape:
