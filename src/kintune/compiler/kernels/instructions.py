@@ -33,8 +33,8 @@ __all__ = [
     "WORD_BYTES",
     "Instruction",
     "best",
+    "byte_instruction",
     "fused",
-    "instruction_named",
     "is_available",
 ]
 
@@ -171,13 +171,13 @@ def is_available(instruction: Instruction, target: tvm.target.Target) -> bool:
     return capabilities(target).llvm_kernels and all(has(need, target) for need in instruction.needs)
 
 
-def instruction_named(rows: tuple[Instruction, ...], variant: str) -> Instruction:
-    """The instruction of vectors among the rows whose programs are of this variant.
+def byte_instruction(variant: str) -> Instruction:
+    """The instruction of vectors of bytes whose programs are of this variant.
 
     Raises:
         BuildError: there is none.
     """
-    vectors = [each for each in rows if not each.tiles]
+    vectors = [each for each in BYTES if not each.tiles]
     for each in vectors:
         if each.variant == variant:
             return each

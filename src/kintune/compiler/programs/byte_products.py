@@ -27,7 +27,7 @@ from kintune.compiler.kernels.instructions import (
     WORD_BYTES,
     Instruction,
     best,
-    instruction_named,
+    byte_instruction,
     is_available,
 )
 from kintune.compiler.kernels.loops import buffer, index
@@ -159,7 +159,7 @@ class ByteProducts(_Bytes):
         return () if instruction is None or found is None else (instruction.variant,)
 
     def _lines(self, found: Contraction, variant: str) -> tuple[Instruction, Lines]:
-        return instruction_named(BYTES, variant), _lines_of(found, _image(found))
+        return byte_instruction(variant), _lines_of(found, _image(found))
 
     def lists(self, case: _Case) -> Mapping[str, Sequence[int]]:
         """The values that are offered."""

@@ -169,16 +169,12 @@ class NarrowPanels(_PanelProgram):
 
 
 class Panels(_PanelProgram):
-    """Writes sums of products with constant weights in fp32.
-
-    For those that no other program computes, as of a convolution with a kernel of 512 places: a spectrum.
-    """
+    """Writes them in fp32: what `measure.narrow` compares the others with.  It is never offered (`vectors` is)."""
 
     name = "panels"
     version = 4
     patterns: tuple[str, ...] = ()
     kinds = (FMA,)
-    least_flops = 1_000_000.0
 
 
 def _inner(found: Contraction, kind: str) -> Inner:

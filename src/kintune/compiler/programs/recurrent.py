@@ -17,11 +17,11 @@ Layers whose weights are bytes multiply by an instruction for bytes, where the p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tvm
 
-from kintune.compiler.kernels.instructions import BYTES, WORD_BYTES, Instruction, best, instruction_named
+from kintune.compiler.kernels.instructions import BYTES, WORD_BYTES, Instruction, best, byte_instruction
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.programs.recurrent_text import ROWS, SINGLE, STEPS, Tiling, phases, recurrent_text
@@ -100,7 +100,7 @@ class RecurrentProgram:
 def _parsed(variant: str) -> tuple[str, Instruction | None]:
     """How the work is spread over threads, and the instruction that multiplies bytes, if one does."""
     way, _, name = variant.partition("-")
-    return way, instruction_named(BYTES, name) if name else None
+    return way, byte_instruction(name) if name else None
 
 
 def _ways(recurrence: Recurrence) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def _choices(recurrence: Recurrence, instruction: Instruction | None) -> ChoiceL
     """Units, sequences, steps written out."""
     steps = recurrence.hidden if instruction is None else recurrence.padded // WORD_BYTES
     units = [size for size in _UNITS if recurrence.padded % size == 0]
-    rows = _divisors(recurrence.batch, _MOST_ROWS)
+    rows = [size for size in range(1, _MOST_ROWS + 1) if recurrence.batch % size == 0]
     unroll = [size for size in _UNROLL if steps % size == 0]
     return ChoiceLists(RecurrentProgram.name, {"units": units, "rows": tuple(rows), "unroll": unroll})
 
@@ -140,10 +140,6 @@ def _fits(recurrence: Recurrence, tiling: Tiling, instruction: Instruction | Non
         return True
     rows, vectors = tiling.rows + instruction.signed, recurrence.gates * tiling.units // instruction.lanes
     return rows * vectors + vectors + rows - tiling.rows + 1 <= instruction.registers
-
-
-def _divisors(number: int, most: int) -> Iterator[int]:
-    return (size for size in range(1, most + 1) if number % size == 0)
 
 
 def _misfit(

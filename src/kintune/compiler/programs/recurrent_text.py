@@ -153,13 +153,13 @@ class _Kernel:
         """The loop over time, and those around it and in it."""
         r, blocks, tiles = self.r, self.blocks, self.tiles
         if self.variant == ROWS:
-            direction, block = _parted("task", r.directions, blocks)
+            direction, block = _parted(r.directions, blocks)
             rows = [f"{block} * {self.rows} + {row}" for row in range(self.rows)]
             body = [line for row in rows for line in self._levels(f"{direction}, {row}")]
             for gates in self.phases:
                 body += _loop("n", "serial", tiles, self._tile(_Place(direction, "n", f"{block} * {self.rows}"), gates))
             return _loop("task", "parallel", r.directions * blocks, _loop("s", "serial", r.steps, body))
-        direction, tile = _parted("task", r.directions, tiles)
+        direction, tile = _parted(r.directions, tiles)
         body = _within(f"for d, b in T.grid({r.directions}, {r.batch}):", self._levels("d, b")) if r.quantised else []
         for gates in self.phases:
             inner = self._tile(_Place(direction, tile, f"m * {self.rows}"), gates)
@@ -430,8 +430,6 @@ def _vector(lanes: int, statement: str) -> list[str]:
     return _loop("v", "vectorized", lanes, [statement])
 
 
-def _parted(variable: str, outer: int, inner: int) -> tuple[str, str]:
-    """Two indices in one variable, as expressions."""
-    if outer == 1:
-        return "0", variable
-    return f"({variable} // {inner})", f"({variable} % {inner})"
+def _parted(outer: int, inner: int) -> tuple[str, str]:
+    """The two indices that the number of a task has, as expressions."""
+    return ("0", "task") if outer == 1 else (f"(task // {inner})", f"(task % {inner})")
