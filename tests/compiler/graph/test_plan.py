@@ -17,6 +17,7 @@ from kintune.core.candidate import Candidate, Sketch
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, KernelCall
 from kintune.core.model import Tensor
 from kintune.errors import BuildError
+from tests.compiler.graph.test_arena import live_bytes
 
 if TYPE_CHECKING:
     import tvm
@@ -96,7 +97,7 @@ def test_networks_of_the_zoo_compute_what_the_vm_does(
     name: str, cpu: tvm.target.Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kintune.compiler.graph import plan as planner
-    from kintune.compiler.graph.arena import Arena, Buffer, largest_live_bytes, place_buffers
+    from kintune.compiler.graph.arena import Arena, Buffer, place_buffers
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
     from kintune.runtime.inputs import draw_inputs
@@ -111,7 +112,7 @@ def test_networks_of_the_zoo_compute_what_the_vm_does(
     model = load(parse_ref(f"zoo:{name}"))
     plan = _plan_and_run(model, draw_inputs(model.inputs, 0), cpu)
     ((buffers, arena),) = placed
-    assert arena.nbytes == plan.arena_bytes <= 1.2 * largest_live_bytes(buffers)
+    assert arena.nbytes == plan.arena_bytes <= 1.2 * live_bytes(buffers)
     assert not any(isinstance(operation, Copy) for operation in plan.operations)
 
 

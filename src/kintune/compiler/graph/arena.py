@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
 
 from kintune.runtime.package import ALIGNMENT
 
-__all__ = ["Arena", "Buffer", "aligned", "largest_live_bytes", "place_buffers", "place_in_a_row"]
+__all__ = ["Arena", "Buffer", "aligned", "place_buffers", "place_in_a_row"]
 
 
 class Buffer(NamedTuple):
@@ -94,18 +93,6 @@ def _best_gap(taken: Iterable[tuple[int, int]], nbytes: int) -> int:
             best = gap, end
         end = max(end, stop)
     return end if best is None else best[1]
-
-
-def largest_live_bytes(buffers: Sequence[Buffer]) -> int:
-    """The largest sum of the sizes, rounded up to `ALIGNMENT`, of buffers that are in use at once.
-
-    No placement needs less memory.
-    """
-    changes: dict[int, int] = {}
-    for buffer in buffers:
-        changes[buffer.first] = changes.get(buffer.first, 0) + aligned(buffer.nbytes)
-        changes[buffer.last + 1] = changes.get(buffer.last + 1, 0) - aligned(buffer.nbytes)
-    return max(accumulate(changes[time] for time in sorted(changes)), default=0)
 
 
 def place_in_a_row(sizes: Iterable[int]) -> Arena:
