@@ -135,6 +135,7 @@ class VectorSum(TilingProgram[_Case, Tiling]):
     """Writes a sum of products with constant weights; its variants are lanes and registers, as in "16x32"."""
 
     name = "vectors"
+    version = 1
     tiling = Tiling
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
