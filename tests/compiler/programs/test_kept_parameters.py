@@ -56,7 +56,8 @@ def agree(module: Any, target: Any, draw: Any = None) -> None:
     program = NarrowPanels()
     able = program.keepable(module)
     result = len(module["main"].params) - 1
-    assert {0, result} <= able
+    has_columns = int(module["main"].params[result].shape[-1]) > 1  # of one column, the result may stay in fp32
+    assert {0, result} <= able or (not has_columns and 0 in able)
     for kind in set(kinds()) - {"fma"}:
         axes = program.axes(module, kind) or ()
         decisions = tuple(draw(st.sampled_from(axis.values)) if draw else axis.values[0] for axis in axes)
