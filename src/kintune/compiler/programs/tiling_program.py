@@ -13,7 +13,7 @@ from kintune.compiler.kernels.reading import Joined
 from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.kept_parameters import keep
-from kintune.core.candidate import Axis, Decision
+from kintune.core.candidate import Axis, Decision, described
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
@@ -81,7 +81,8 @@ class TilingProgram(ABC, Generic[C, T]):
         choices = self._choices(case)
         tiling = self._tiling(choices, choices.picked(decisions))
         if not self.fits(case, tiling):
-            raise BuildError(f"{self.name}: the tiling {tuple(tiling)} does not fit the registers or the workload")
+            said = described(choices.axes(), tuple(decisions))
+            raise BuildError(f"{self.name}: the tiling {said} does not fit the registers or the workload")
         return tiling
 
     def _choices(self, case: C) -> ChoiceLists:
