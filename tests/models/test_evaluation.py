@@ -1,9 +1,12 @@
-"""Nodes of constants are evaluated in onnxruntime, but where it ignores a NaN."""
+"""Nodes of constants are evaluated in onnxruntime, but where it deviates from the definition."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from kintune.models.evaluation import evaluate
@@ -17,6 +20,24 @@ def test_maxima_of_what_is_not_finite_are_left_to_the_compiler(operator: str, sp
     assert evaluate(node, [x], 17) is not None
     x[0, 0, 3] = special
     assert evaluate(node, [x], 17) is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "attributes", "common", "x"),
+    [
+        ("Shrink", {}, np.array([0.7], np.float32), np.array([0.7])),
+        ("ReduceSum", {}, np.array([3, 1 << 18]), np.array([3, 1 << 60])),
+        ("ReduceSumSquare", {}, np.array([3, 1 << 18]), np.array([3, -(1 << 30)])),
+        ("MeanVarianceNormalization", {"axes": [0]}, None, np.array([2, 2], np.float32)),
+    ],
+)
+def test_what_onnxruntime_computes_otherwise_is_left_to_the_compiler(
+    operator: str, attributes: dict[str, Any], common: NDArray[Any] | None, x: NDArray[Any]
+) -> None:
+    node = helper.make_node(operator, ["x"], ["y"], **attributes)
+    assert evaluate(node, [x], 12) is None
+    if common is not None:
+        assert evaluate(node, [common], 12) is not None
 
 
 def test_bits_are_no_numbers() -> None:

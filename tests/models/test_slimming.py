@@ -147,6 +147,35 @@ def test_a_wrong_rewrite_is_left_out_and_logged(
     assert caplog.messages[-1] == "model.onnx: the graph is used as it is in the file"
 
 
+def test_results_keep_their_places(samples: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """One part of a constant is read, and becomes a constant; the other is an output of the graph."""
+    nodes = [
+        helper.make_node("Split", ["w", "sizes"], ["read", "y"], axis=1),
+        helper.make_node("Concat", ["x", "read"], ["z"], axis=1),
+    ]
+    weights = {"w": np.arange(10, dtype=np.float32).reshape(2, 5), "sizes": np.array([2, 3])}
+    model = samples.make_model(nodes, [X], [Y, ("z", TensorProto.FLOAT, None)], weights)
+    with caplog.at_level(logging.WARNING):
+        slimmed = slim(model, "model.onnx")
+    assert not caplog.messages
+    found = open_session(slimmed).run(None, {"x": np.zeros((2, 8), np.float32)})
+    np.testing.assert_array_equal(found[0], weights["w"][:, 2:])
+
+
+def test_indices_of_one_element_are_zero(samples: Any) -> None:
+    gather = helper.make_node("Gather", ["w", "i"], ["y"])
+    model = samples.make_model([gather], [("i", TensorProto.INT64, [4])], [Y], {"w": np.ones((1, 8), np.float32)})
+    assert Original(model, {}).difference(model) == ""
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_onnxruntime_computes_otherwise_is_not_folded(samples: Any, dtype: type) -> None:
+    nodes = [helper.make_node("Shrink", ["w"], ["s"]), helper.make_node("Add", ["x", "s"], ["y"])]
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    model = samples.make_model(nodes, [("x", kind, [8])], [("y", kind, None)], {"w": np.linspace(0, 1, 8, dtype=dtype)})
+    assert ("Shrink" in [node.op_type for node in slim(model).graph.node]) == (dtype is np.float64)
+
+
 def test_pads_made_of_a_reversed_slice_stay_right(samples: Any) -> None:
     """Exporters write the pads of a pool so: (before, after) of each dimension, reversed, transposed, in one row."""
     nodes = [

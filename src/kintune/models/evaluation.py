@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from kintune.models.onnx_nodes import DEFAULT_DOMAINS
 if TYPE_CHECKING:
     import onnxruntime
 
-__all__ = ["LOG_FATAL", "RANDOM", "evaluate", "open_session"]
+__all__ = ["DEVIATING", "LOG_FATAL", "RANDOM", "deviates", "evaluate", "open_session"]
 
 LOG_FATAL = 4
 """onnxruntime's log level at which it writes fatal errors alone."""
@@ -30,8 +30,51 @@ _NUMERIC = "biuf"
 _BITS = "tensor(float8"
 """The beginning of types whose bits onnxruntime returns as integers."""
 
-_IGNORE_NAN = frozenset({"ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"})
-"""Operators that ignore most NaN in onnxruntime, and must not; beside padding, the maximum is -inf there, too."""
+_EXACT = 1 << 18
+"""Sums of squares of 65,536 integers up to this one are integers that float64 holds."""
+
+_Type: TypeAlias = "np.dtype[Any] | None"
+_Values: TypeAlias = "NDArray[Any] | None"
+
+
+def _may_be_special(dtype: _Type, values: _Values) -> bool:
+    """Whether floats may be infinite or NaN."""
+    return (dtype is None or dtype.kind == "f") and (values is None or not np.isfinite(values).all())
+
+
+def _may_be_double(dtype: _Type, values: _Values) -> bool:
+    return dtype is None or dtype == np.float64
+
+
+def _is_beyond_doubles(dtype: _Type, values: _Values) -> bool:
+    """Whether sums of integers may have more digits than float64 holds; what is not known is a size or an index."""
+    return dtype == np.int64 and values is not None and bool(((values > _EXACT) | (values < -_EXACT)).any())
+
+
+_DEVIATIONS: dict[str, Callable[[_Type, _Values], bool]] = {
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"), _may_be_special),
+    **dict.fromkeys(("ReduceSum", "ReduceL1", "ReduceSumSquare"), _is_beyond_doubles),
+    **dict.fromkeys(("LRN", "MeanVarianceNormalization", "QLinearSoftmax"), lambda dtype, values: True),
+    "Shrink": _may_be_double,
+}
+"""Operators of which onnxruntime computes something else than their definition, by the first operand's type and values.
+
+It ignores most NaN in maxima, sums 64-bit integers in float64, and computes Shrink of float64 in float32; the others
+differ in single elements (equal ones of a MeanVarianceNormalization are NaN).
+"""
+
+
+DEVIATING = frozenset(_DEVIATIONS)
+"""The operators of which `deviates` is true for some types or values."""
+
+
+def deviates(operator: str, dtype: _Type, values: _Values = None) -> bool:
+    """Whether onnxruntime may not compute what an operator is defined to, of a first operand of this type.
+
+    `values` has its elements; None where they are not known, as where `dtype` is not.
+    """
+    test = _DEVIATIONS.get(operator)
+    return test is not None and test(dtype, values)
 
 
 def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -> list[NDArray[Any]] | None:
@@ -40,13 +83,13 @@ def evaluate(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int)
     An input that is None is left out.  An output without a name is an empty array in the list.
 
     Returns None for operators whose results are random, where inputs or outputs are no tensors of numbers, where
-    onnxruntime ignores a NaN or returns bits, and where it fails.
+    onnxruntime deviates from the definition or returns bits, and where it fails.
     """
     if node.op_type in RANDOM | {"Dropout"} or any(
         value is not None and value.dtype.kind not in _NUMERIC for value in values
     ):
         return None
-    if node.op_type in _IGNORE_NAN and values[0] is not None and not np.isfinite(values[0]).all():
+    if values and values[0] is not None and deviates(node.op_type, values[0].dtype, values[0]):
         return None
     values = without_overflow(node, values)
     try:

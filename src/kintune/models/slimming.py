@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper, shape_inference
 
-from kintune.models.evaluation import LOG_FATAL, RANDOM, open_session
+from kintune.models.evaluation import DEVIATING, LOG_FATAL, RANDOM, deviates, open_session
 from kintune.models.integer_division import guard_divisions
 from kintune.models.onnx_nodes import nodes
 from kintune.models.quiet import quiet
@@ -45,6 +45,7 @@ _WAYS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 _SEVERAL = frozenset({"If", "Loop", "Scan", "Split"})
 _SOURCE = "kintune randomness "
+_FOLDED = " (constant)"  # ends the name of a result whose readers have a constant in its place
 _SET_ASIDE = "kintune_set_aside"  # an attribute, the number of the node's long lists
 _ROUNDS = "ONNXSLIM_MAX_ITER"  # onnxslim reads the number of its rounds from the environment; 10 by default
 _LARGE_GRAPH = 2000  # nodes
@@ -53,7 +54,8 @@ _NEWEST_FORMAT = 10  # IR version of ONNX files that onnxruntime is given; later
 _SECONDS = 10.0  # limit of one run
 _MOST_STEPS = 1_000_000  # of a loop: they take seconds, whatever the steps are
 _QUICK_SECONDS = 0.1  # after a run that takes longer, no other inputs are drawn
-_DRAWS = 3  # sets of inputs
+_DRAWS = 4  # sets of inputs
+_RUNS = 3  # of them that are compared
 _LARGEST_INPUTS = 1 << 28  # bytes
 _NOISE = 1e-6  # relative disturbance of inputs, as large as the effect of another order of summation
 _AMPLIFIED = 64.0  # outputs may differ by this factor times the effect of the disturbance
@@ -126,29 +128,49 @@ def _state_of_onnxslim(*, few_rounds: bool) -> Iterator[None]:
 
     It logs nothing, instead of installing a handler that writes to the terminal.  Its variables compare their names
     first: it looks up each input of a graph in lists of all tensors, tens of times, and compares all else before it
-    decides.  With `few_rounds` it passes through a graph twice, unless its user has said how often: in further rounds
-    it finds next to nothing in a large graph, and takes as long.
+    decides.  A result that becomes a constant leaves another in its place, so that the node's further results keep
+    theirs.  What onnxruntime would compute wrongly is not folded.  With `few_rounds` it passes through a graph twice,
+    unless its user has said how often: in further rounds it finds next to nothing in a large graph, and takes as long.
     """
+    from onnxslim.third_party.onnx_graphsurgeon.ir.graph import Graph
     from onnxslim.third_party.onnx_graphsurgeon.ir.tensor import Variable
 
-    thorough, rounds, handler = Variable.__eq__, os.environ.get(_ROUNDS), logging.NullHandler()
+    thorough, fold, fix = Variable.__eq__, Graph.fold_constants, Variable.to_constant
+    rounds, handler = os.environ.get(_ROUNDS), logging.NullHandler()
 
     def equal(one: Any, other: Any) -> bool:
         return one is other or bool(isinstance(other, Variable) and one.name == other.name and thorough(one, other))
 
+    def to_constant(tensor: Any, *args: Any, **options: Any) -> Any:
+        for node in list(tensor.inputs):
+            if len(node.outputs) > 1:
+                place = next(at for at, output in enumerate(node.outputs) if output is tensor)
+                node.outputs[place] = Variable(f"{tensor.name}{_FOLDED}")
+        return fix(tensor, *args, **options)
+
     _LIBRARY_LOGGER.addHandler(handler)
-    Variable.__eq__ = equal
+    Variable.__eq__, Variable.to_constant = equal, to_constant
+    Graph.fold_constants = lambda *args, **options: fold(*args, **{**options, "should_exclude_node": _is_not_folded})
     if few_rounds and not rounds:
         os.environ[_ROUNDS] = "2"
     try:
         yield
     finally:
-        Variable.__eq__ = thorough
+        Variable.__eq__, Variable.to_constant, Graph.fold_constants = thorough, fix, fold
         _LIBRARY_LOGGER.removeHandler(handler)
         if rounds is None:
             os.environ.pop(_ROUNDS, None)
         else:
             os.environ[_ROUNDS] = rounds
+
+
+def _is_not_folded(node: Any) -> bool:
+    """Whether onnxruntime may compute something else of a node of onnxslim than its definition says."""
+    if node.op not in DEVIATING or not node.inputs:
+        return False
+    dtype = getattr(node.inputs[0], "dtype", None)  # it may be a number of ONNX's own types
+    known = np.dtype(dtype) if isinstance(dtype, type | np.dtype) else None
+    return deviates(node.op, known, getattr(node.inputs[0], "values", None))
 
 
 def _hide_randomness(model: ModelProto) -> None:
@@ -269,7 +291,7 @@ class Original:
                     break
                 continue
             self._runs.append((feeds, outputs))
-            if seconds > _QUICK_SECONDS:
+            if seconds > _QUICK_SECONDS or len(self._runs) == _RUNS:
                 break
         if not self._runs:
             raise Unchecked(f"onnxruntime does not run it: {reason}")
@@ -313,7 +335,7 @@ class Original:
         )
 
     def _draws(self) -> Iterator[dict[str, NDArray[Any]]]:
-        """Random inputs; integers are likely to be indices in range: first 0 and 1, then 0 to 7, then only 1."""
+        """Random inputs; integers are likely to be indices in range: first 0 and 1, then 0 to 7, only 1, and only 0."""
         ports = [port for port in self._model.graph.input if port.name not in self._outside]
         shapes = {port.name: tuple(dim.dim_value for dim in port.type.tensor_type.shape.dim) for port in ports}
         types = {
@@ -335,8 +357,8 @@ def _drawn(draw: np.random.Generator, number: int, shape: tuple[int, ...], dtype
         return np.asarray(draw.standard_normal(shape)).astype(dtype)
     if dtype.kind == "b":
         return np.asarray(draw.integers(0, 2, shape)).astype(dtype)
-    if number == 2:
-        return np.ones(shape, dtype)
+    if number >= 2:
+        return np.full(shape, 3 - number, dtype)
     if dtype.itemsize == 1:
         limits = np.iinfo(dtype)
         return np.asarray(draw.integers(limits.min, limits.max + 1, shape)).astype(dtype)

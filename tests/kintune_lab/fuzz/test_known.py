@@ -1,0 +1,44 @@
+"""What onnxruntime is known to compute otherwise than operators are defined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from kintune_lab.fuzz.drawing import Drawer
+from kintune_lab.fuzz.evaluation import Evaluator, Refused
+from kintune_lab.fuzz.known import expected_of, undefined
+
+
+def test_equal_elements_have_the_mean() -> None:
+    """In onnxruntime they are NaN; what is not finite has no mean."""
+    node = helper.make_node("MeanVarianceNormalization", ["x"], ["y"], axes=[0])
+    x = np.array([[1, 2, np.inf, np.nan, 1], [1, 4, np.inf, np.nan, np.nan]], np.float32)
+    found = expected_of(Evaluator(13), node, {"x": x})[0]["y"]
+    np.testing.assert_allclose(np.asarray(found)[0], [0, -1, np.nan, np.nan, np.nan], rtol=1e-6)
+
+
+@pytest.mark.parametrize("operator", ["ReduceSum", "ReduceL1", "ReduceSumSquare"])
+def test_sums_of_integers_keep_all_digits(operator: str) -> None:
+    """onnxruntime sums them in float64."""
+    node = helper.make_node(operator, ["x"], ["y"], keepdims=1)
+    x = np.array([(1 << 30) + 1, (1 << 30) + 1, 1 << 59 if operator != "ReduceSumSquare" else 3], np.int64)
+    wanted = np.sum(x * x if operator == "ReduceSumSquare" else x, keepdims=True)
+    np.testing.assert_array_equal(expected_of(Evaluator(12), node, {"x": x})[0]["y"], wanted)
+
+
+def test_what_onnxruntime_computes_wrongly_is_in_no_graph_inside() -> None:
+    def no_nodes(drawer: Drawer, operator: str) -> None:
+        raise NotImplementedError
+
+    drawer = Drawer(np.random.default_rng(0), 13, [], no_nodes)
+    x = drawer.constant([0.7, -0.2], "float64")
+    drawer.node("Shrink", [x], {})
+    with pytest.raises(Refused, match="computes something else"):
+        drawer.body().node("Shrink", [x], {})
+    inner = helper.make_node("ReduceSum", ["x"], ["y"])
+    outer = helper.make_graph([inner], "body", [], [helper.make_tensor_value_info("y", TensorProto.INT64, None)])
+    node = helper.make_node("If", ["c"], ["z"], then_branch=outer, else_branch=outer)
+    for value, expected in ((1, False), (1 << 40, True)):
+        assert undefined(node, {"c": np.array(True), "x": np.array([value], np.int64)}) is expected
