@@ -27,6 +27,7 @@ __all__ = [
     "is_integer",
     "rounded_to_bfloat16",
     "scatter_elements",
+    "scatter_nd",
     "shape_of",
     "standardised",
     "static_shape",
@@ -167,7 +168,8 @@ def scatter_elements(
 ) -> relax.Expr:
     """A copy of `data` with `updates` written at `index` along `axis` (not negative), combined by `reduction`.
 
-    This is ONNX's `ScatterElements` and PyTorch's `scatter`; `reduction` is that of `relax.op.scatter_elements`.
+    This is ONNX's `ScatterElements` and PyTorch's `scatter`; `reduction` is that of `relax.op.scatter_elements`.  Of
+    truth values, a sum is whether one is true, and a product whether all are.
 
     `index` and `updates` have one shape; along other axes than `axis` it may be smaller than that of `data`.  TVM's
     kernel writes to wrong positions when two axes lie on one side of `axis` and the inner one is smaller.  So it gets
@@ -179,7 +181,9 @@ def scatter_elements(
     part = data
     for at in smaller:
         part = emit(relax.op.strided_slice(part, [at], [0], [wanted[at]]))
-    written = emit(relax.op.scatter_elements(part, index, updates, axis, reduction))
+    written = _reduced(
+        emit, part, updates, reduction, lambda to, new, how: relax.op.scatter_elements(to, index, new, axis, how)
+    )
     for place in reversed(range(len(smaller))):
         at = smaller[place]
         rest = emit(relax.op.strided_slice(data, [at], [wanted[at]], [sizes[at]]))
@@ -187,3 +191,29 @@ def scatter_elements(
             rest = emit(relax.op.strided_slice(rest, [before], [0], [wanted[before]]))
         written = emit(relax.op.concat([written, rest], at))
     return written
+
+
+def scatter_nd(emit: Emit, data: relax.Expr, places: relax.Expr, updates: relax.Expr, reduction: str) -> relax.Expr:
+    """A copy of `data` with `updates` written at `places`, combined by `reduction`, as by `relax.op.scatter_nd`.
+
+    Truth values are combined as by `scatter_elements`.
+    """
+    return _reduced(emit, data, updates, reduction, lambda to, new, how: relax.op.scatter_nd(to, places, new, how))
+
+
+_OF_TRUTH_VALUES = {"add": "max", "max": "max", "mul": "min", "min": "min"}
+"""Reductions of truth values -> those of 0 and 1."""
+
+
+def _reduced(
+    emit: Emit,
+    data: relax.Expr,
+    updates: relax.Expr,
+    reduction: str,
+    scatter: Callable[[relax.Expr, relax.Expr, str], relax.Expr],
+) -> relax.Expr:
+    """What `scatter` writes; truth values are reduced as bytes, since the compiler's kernels are for numbers."""
+    if dtype_of(data) != "bool" or reduction == "update":
+        return emit(scatter(data, updates, reduction))
+    data, updates = (emit(relax.op.astype(each, "uint8")) for each in (data, updates))
+    return emit(relax.op.astype(emit(scatter(data, updates, _OF_TRUTH_VALUES[reduction])), "bool"))

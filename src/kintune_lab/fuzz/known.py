@@ -322,7 +322,10 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     **dict.fromkeys(("TopK", "Hardmax"), _has_nan),
     "Unique": _has_nan,
     "QuantizeLinear": _has_nan,
-    "DynamicQuantizeLinear": lambda node, operands: _has_special(node, operands) or _is_denormal(operands[0]),
+    **dict.fromkeys(
+        ("DynamicQuantizeLinear", "DynamicQuantizeMatMul"),
+        lambda node, operands: _has_special(node, operands) or _is_denormal(operands[0]),
+    ),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "QAttention"), _hides),
     "MaxPool": lambda node, operands: len(node.output) > 1 and _has_special(node, operands),
     "GridSample": _has_special,

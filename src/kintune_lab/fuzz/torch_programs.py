@@ -114,6 +114,11 @@ def _tensors(result: Any) -> list[torch.Tensor]:
     return list(found)
 
 
+def _has_failed(operator: str, results: Sequence[torch.Tensor]) -> bool:
+    """Whether a decomposition says in its last result that there is none: then the others hold parts of it."""
+    return operator.endswith("_ex") and bool(results[-1].any())
+
+
 @functools.cache
 def _table() -> tuple[Any, ...]:
     """The operators whose results are tensors that depend on their operands alone."""
@@ -188,6 +193,8 @@ class TorchPrograms:
             for each in results
         ):
             raise Refused("its result is none of ours")
+        if _has_failed(operator.name, results):
+            raise Refused("its result is not defined")
         names = tuple(f"t{len(program.values) + at}" for at in range(len(results)))
         program.values.update(zip(names, (each.detach().clone() for each in results), strict=True))
         program.nodes.append(_Node(node.operator, node.function, operands, node.reads, names))
@@ -252,6 +259,8 @@ class TorchPrograms:
             for node in nodes:
                 copies = {name: values[name].clone() for name in node.reads}
                 computed = {name: value.detach().clone() for name, value in _computed(node, copies).items()}
+                if _has_failed(node.operator, list(computed.values())):
+                    raise Refused("a result is not defined")
                 if noise is not None:
                     computed = {name: _with_noise(noise, value) for name, value in computed.items()}
                 values |= computed

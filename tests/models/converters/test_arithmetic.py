@@ -40,6 +40,8 @@ def test_what_is_not_a_number_stays_that(compare: Any, make_case: Any) -> None:
             make_case("Clip", x, low, high, constant=[1, 2]),
             make_case("Clip", x, high, low, constant=[1, 2]),
             make_case("Clip", x, low, high),
+            make_case("Clip", x, np.float32(np.nan), high),  # a bound that is NaN bounds nothing
+            make_case("Clip", x, low, np.float32(np.nan)),
             make_case("Clip", x, None, high, constant=[2]),  # what is not given is the last finite number
             make_case("Clip", x, low, constant=[1]),
             make_case("Clip", x.astype(np.float64), None, np.float64(high), constant=[2]),

@@ -127,6 +127,18 @@ def test_norms_of_vectors_and_of_neighbouring_channels(compare: Any, make_case: 
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_norms_of_all_axes(compare: Any, make_case: Any, dtype: Any) -> None:
+    cases = [
+        make_case("LayerNormalization", draw(8, dtype=dtype), draw(8, dtype=dtype, seed=1), constant=[1]),
+        make_case(
+            "LayerNormalization", draw(2, 3, mean=100, dtype=dtype), draw(2, 3, dtype=dtype, seed=1),
+            draw(2, 3, dtype=dtype, seed=2), constant=[1, 2], axis=0,
+        ),
+    ]  # fmt: skip
+    compare(cases, 17, atol=1e-4)
+
+
 def test_responses_to_large_values_stay_in_their_neighbourhood(compare: Any, make_case: Any) -> None:
     """Not as in onnxruntime, whose running sum of squares keeps a NaN, or the error of a large square."""
     for dtype in (np.float16, np.float32):

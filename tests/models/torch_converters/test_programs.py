@@ -11,6 +11,7 @@ import pytest
 
 from kintune.errors import ModelError, UnsupportedOperators
 from kintune.models.ref import parse_ref
+from kintune.models.torch_converters import CONVERTERS
 from kintune.models.torch_export import export_module
 from tests.support.tools import require
 from tests.support.torch_values import draw
@@ -186,6 +187,19 @@ def test_order_and_sums_along_axes(compare: Compare) -> None:
         )
 
     compare(net, draw(3, 5))
+
+
+def test_statistics_of_a_norm_are_results(compare: Compare) -> None:
+    def net(x: Any, scale: Any) -> Any:
+        return torch.ops.aten._native_batch_norm_legit.no_stats(x, scale, None, True, 0.1, 1e-5)
+
+    compare(net, draw(3, 4, 5), draw(4))
+
+
+def test_a_result_that_is_not_converted_is_refused(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CONVERTERS, "max.dim", lambda t, a: (None, None))
+    with pytest.raises(ModelError, match=r"cannot be imported: result 1 of max.dim"):
+        compare(lambda x: x.max(1)[1], draw(4, 3))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])

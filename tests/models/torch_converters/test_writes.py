@@ -109,3 +109,19 @@ def test_extremes_of_scattered_values_keep_nan(compare: Any, dtype: str) -> None
     nan, index = float("nan"), torch.tensor([0, 1, 2, 3, 2, 2])
     x, source = torch.tensor([1.0, nan, 3, 4, 5]), torch.tensor([nan, 2, 7, 1, nan, 9])
     compare(net, x.to(getattr(torch, dtype)), index, source.to(getattr(torch, dtype)))
+
+
+def test_truth_values_are_scattered_and_combined(compare: Any) -> None:
+    def net(x: Any, index: Any, source: Any) -> Any:
+        kinds = ("sum", "prod", "amax", "amin")
+        return [
+            *(x.scatter_reduce(0, index, source, kind, include_self=own) for kind in kinds for own in (True, False)),
+            *(
+                x.scatter_add(0, index, source),
+                x.index_put([index], source, accumulate=True),
+                x.index_add(0, index, source),
+            ),
+        ]
+
+    x, index = torch.tensor([True, False, True, False, True]), torch.tensor([0, 1, 2, 2, 3, 3])
+    compare(net, x, index, torch.tensor([False, True, True, False, False, False]))

@@ -120,8 +120,14 @@ def _norm(builder: relax.BlockBuilder, call: relax.Call, shape: tuple[int, ...])
     axes = tuple(sorted(int(axis) % len(shape) for axis in call.attrs.axes))
     channel = -1 if name in ("layer_norm", "rms_norm") else int(call.attrs.channel_axis) % len(shape)
     place = _Place(shape, axes, channel, int(call.attrs.num_groups) if name == "group_norm" else 0)
-    if not place.kept or channel in axes or list(axes) != [int(a) % len(shape) for a in call.attrs.axes]:
+    if channel in axes or list(axes) != [int(a) % len(shape) for a in call.attrs.axes]:
         return None
+    if not place.kept:  # a row: TVM's own rules have no norms of float64
+        row = builder.emit(relax.op.reshape(data, (1, *shape)))
+        along, epsilon = [axis + 1 for axis in axes], float(call.attrs.epsilon)
+        normed = getattr(relax.op.nn, name)(row, *parameters, along, epsilon=epsilon)
+        made = _norm(builder, builder.normalize(normed), (1, *shape))
+        return None if made is None else relax.op.reshape(builder.emit(made), shape)
     epsilon, centred = float(call.attrs.epsilon), name != "rms_norm"
     used = [None if _is_neutral(each, at) else each for at, each in enumerate(parameters)]
     tensors = [each for each in used if each is not None]

@@ -7,6 +7,7 @@ propagates NaN (`compiler/graph/lowering_rules.py`).
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,8 @@ _MOST_ROWS = 4  # most rows of a determinant, which is expanded by minors
 def _clip(node: Node) -> relax.Expr:
     """Maximum, then minimum; a constant bound that has no effect (infinite, NaN, or the type's limit) is left out.
 
-    A bound that is not given is the least or the greatest finite number, as in onnxruntime.
+    A bound that is not given is the least or the greatest finite number, and one that is NaN bounds nothing, as in
+    onnxruntime.
     """
     data = node.required(0)
     if node.opset < 11:
@@ -39,6 +41,9 @@ def _clip(node: Node) -> relax.Expr:
             finite = np.finfo(dtype_of(data))
             limit = like(float(finite.min if least else finite.max), data)
         if limit is not None and not _bounds_nothing(limit, least):
+            if is_float(dtype_of(limit)) and constant_of(limit) is None:
+                unknown = node.emit(relax.op.isnan(node.wide(limit)))
+                limit = node.emit(relax.op.where(unknown, like(-math.inf if least else math.inf, limit), limit))
             data = node.emit(operator(data, limit))
     return data
 

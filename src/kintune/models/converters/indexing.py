@@ -9,7 +9,7 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from kintune.models.converters.node import Convert, Node, axis_of
-from kintune.models.expressions import along_axis, dtype_of, is_integer, scatter_elements, shape_of
+from kintune.models.expressions import along_axis, dtype_of, is_integer, scatter_elements, scatter_nd, shape_of
 from kintune.models.index_marks import mark_index
 
 __all__ = ["CONVERTERS"]
@@ -73,24 +73,15 @@ def _gather_nd(node: Node) -> relax.Expr:
     return relax.op.gather_nd(node.required(0), _tuples(node, first), first)
 
 
-_OF_TRUTH_VALUES = {"add": "max", "max": "max", "mul": "min", "min": "min"}
-"""Reductions of truth values -> those of 0 and 1."""
-
-
 def _scattered(scatter: Callable[[Node, relax.Expr, relax.Expr, str], relax.Expr]) -> Convert:
-    """A converter of an operator that writes by index; truth values are reduced as bytes."""
+    """A converter of an operator that writes by index."""
 
     def convert(node: Node) -> relax.Expr:
         data, updates = node.required(0), node.required(2)
         reduction = str(node.attributes.get("reduction", "none"))
         if 0 in shape_of(node.required(1)):
             return data
-        if reduction == "none":
-            return scatter(node, data, updates, "update")
-        if dtype_of(data) != "bool":
-            return scatter(node, data, updates, reduction)
-        found = scatter(node, node.cast(data, "uint8"), node.cast(updates, "uint8"), _OF_TRUTH_VALUES[reduction])
-        return relax.op.astype(node.emit(found), "bool")
+        return scatter(node, data, updates, "update" if reduction == "none" else reduction)
 
     return convert
 
@@ -101,7 +92,7 @@ def _scatter_elements(node: Node, data: relax.Expr, updates: relax.Expr, reducti
 
 
 def _scatter_nd(node: Node, data: relax.Expr, updates: relax.Expr, reduction: str) -> relax.Expr:
-    return relax.op.scatter_nd(data, _tuples(node, 0), updates, reduction)
+    return scatter_nd(node.emit, data, _tuples(node, 0), updates, reduction)
 
 
 def _tensor_scatter(node: Node) -> relax.Expr:

@@ -262,12 +262,17 @@ def _batch_statistics(t: Translation, a: SimpleNamespace) -> Expression:
     shape = shape_of(value)
     axes = [0, *range(2, len(shape))]
     one = [1, shape[1], *[1] * (len(shape) - 2)]
-    result = standardised(t.emit, value, axes, t.const(a.eps, dtype_of(value))).result
+    normed = standardised(t.emit, value, axes, t.const(a.eps, dtype_of(value)))
+    result = normed.result
     if a.weight is not None:
         result = t.emit(relax.op.multiply(result, t.reshape(t.wide(a.weight), one)))
     if a.bias is not None:
         result = t.emit(relax.op.add(result, t.reshape(t.wide(a.bias), one)))
-    return (t.cast(result, dtype_of(a.input)), None, None)
+    statistics = [
+        t.cast(t.reshape(part, stated.shape), stated.dtype) if number in t.used and stated is not None else None
+        for number, (part, stated) in enumerate(zip(normed[1:], t.results[1:], strict=True), 1)
+    ]
+    return (t.cast(result, dtype_of(a.input)), *statistics)
 
 
 CONVERTERS: dict[str, Converter] = {

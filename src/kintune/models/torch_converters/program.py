@@ -231,6 +231,8 @@ class _Program:
             if node.target is operator.getitem:
                 source = self.values[node.args[0]]
                 result = source[node.args[1]]
+                if result is None and node.users:
+                    raise NotConvertible(f"result {node.args[1]} of {_operator(node.args[0])}")
             elif any(0 in part.shape for part in pytree_tensors(value)) and isinstance(value, torch.Tensor):
                 result = Complex(t.nothing(), t.nothing()) if value.is_complex() else t.nothing()
             elif _on_complex_numbers(node):

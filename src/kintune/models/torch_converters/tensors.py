@@ -11,7 +11,15 @@ import numpy as np
 import torch
 from tvm import relax
 
-from kintune.models.expressions import along_axis, dtype_of, is_float, is_integer, scatter_elements, shape_of
+from kintune.models.expressions import (
+    along_axis,
+    dtype_of,
+    is_float,
+    is_integer,
+    scatter_elements,
+    scatter_nd,
+    shape_of,
+)
 from kintune.models.torch_converters.translation import (
     Converter,
     Expression,
@@ -241,7 +249,7 @@ def _index_put(t: Translation, a: SimpleNamespace) -> Expression:
     moved = order != list(range(len(shape)))
     data = t.emit(relax.op.permute_dims(a.self, order)) if moved else a.self
     reduction = "add" if a.accumulate else "update"
-    written = t.emit(relax.op.scatter_nd(data, t.concat(places, count), values, reduction))
+    written = scatter_nd(t.emit, data, t.concat(places, count), values, reduction)
     return t.emit(relax.op.permute_dims(written, [order.index(i) for i in range(len(shape))])) if moved else written
 
 
@@ -322,6 +330,8 @@ def _neutral(reduction: str | None, dtype: str) -> float:
     if reduction in ("amin", "amax"):
         if is_float(dtype):
             return math.inf if reduction == "amin" else -math.inf
+        if dtype == "bool":
+            return reduction == "amin"
         limits = torch.iinfo(torch_type(dtype))
         return int(limits.max if reduction == "amin" else limits.min)
     return 1 if reduction == "prod" else 0
