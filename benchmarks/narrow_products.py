@@ -1,6 +1,6 @@
 """Times single products and convolutions: the best of the first candidates of each program, fp32 and bf16.
 
-python benchmarks/narrow_products.py --threads 1 [--candidates 10] [--fp32-panels] [NAME...]
+python benchmarks/narrow_products.py --threads 1 [--candidates 10] [NAME...]
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import tvm
 from tvm import te, topi
 
 from kintune.compiler.build import build_candidate
-from kintune.compiler.programs import registry
-from kintune.compiler.programs.panel_sum import BF16, Panels
+from kintune.compiler.programs.panel_sum import BF16
 from kintune.compiler.space.replay import save_workload
 from kintune.compiler.space.sketches import generate_sketches
 from kintune.compiler.space.tvm_space import TvmSpace
@@ -87,11 +86,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--candidates", type=int, default=10)
-    parser.add_argument("--fp32-panels", action="store_true", help="the program `panels` too, which is never offered")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    if options.fp32_panels:
-        registry.PROGRAMS = (*registry.PROGRAMS, Panels())
     target = tvm.target.Target(json.loads(resolve_target("native", options.threads)))
     machine = Processor.of(capabilities(target).extensions, options.threads, data_caches(inspect_machine()))
     protocol = MeasurementProtocol(threads=options.threads, repeats=5, max_seconds=0.2, operands="cool")

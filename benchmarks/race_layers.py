@@ -63,8 +63,8 @@ class Raced(msgspec.Struct):
     failed: list[str]
 
 
-def build(digests: list[str], count: int, folder: Path) -> None:
-    """Build layers with the tree that this process imports; a file each in the folder."""
+def build(digests: list[str], count: int, program: str, folder: Path) -> None:
+    """Build layers with the tree that this process imports; a file each in the folder.  A name limits the programs."""
     import tvm
 
     from kintune.compiler.build import CandidateBuilder
@@ -93,8 +93,10 @@ def build(digests: list[str], count: int, folder: Path) -> None:
         )
         made = Made(builder.build(context, Candidate.untuned(digest)), [])
         taken: dict[str, int] = {}
-        ours = [sketch for sketch in sketches if names[sketch.digest]] or sketches
-        for candidate in TvmSpace({digest: module}, ours, target, machine, 1).rules(digest, 8 * count):
+        ours = [each for each in sketches if names[each.digest].startswith(program) and names[each.digest]]
+        for candidate in TvmSpace({digest: module}, ours or ([] if program else sketches), target, machine, 1).rules(
+            digest, 8 * count
+        ):
             name = names[candidate.sketch]
             if taken.get(name, 0) < count:
                 taken[name] = taken.get(name, 0) + 1
@@ -165,10 +167,11 @@ def _interval(logs: Any) -> tuple[float, float]:
     return math.exp(float(low)), math.exp(float(high))
 
 
-def _built_by(source: Path, digests: list[str], count: int, folder: Path) -> subprocess.Popen[bytes]:
+def _built_by(source: Path, digests: list[str], options: argparse.Namespace, folder: Path) -> subprocess.Popen[bytes]:
     """The process in which a tree builds; the benchmarks are those of this tree."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, __file__, "--build", str(folder), "--candidates", str(count), "--layer", *digests]
+    command = [sys.executable, __file__, "--build", str(folder), "--candidates", str(options.candidates)]
+    command += ["--program", options.program, "--layer", *digests]
     return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(source.resolve())}, cwd=HERE)
 
 
@@ -180,7 +183,7 @@ def _raced(options: argparse.Namespace, chosen: list[layers.Layer], done: dict[s
             some = waiting[start : start + options.at_once]
             folders = [Path(place, str(start), which) for which in ("before", "after")]
             for source, folder in zip((options.before, options.after), folders, strict=True):
-                process = _built_by(source, [each.digest for each in some], options.candidates, folder)
+                process = _built_by(source, [each.digest for each in some], options, folder)
                 if process.wait():
                     sys.exit(f"{source} builds no layers: see above")
             for layer in some:
@@ -207,7 +210,7 @@ def main() -> None:
     parser.add_argument("--before", type=Path, metavar="FOLDER")
     parser.add_argument("--after", type=Path, default=HERE / "src", metavar="FOLDER")
     parser.add_argument("--layer", nargs="+", default=[], metavar="DIGEST", help="the first characters will do")
-    parser.add_argument("--program", default="", help="only layers that a program of this name computes here")
+    parser.add_argument("--program", default="", help="only the layers that this one computes, and its candidates")
     parser.add_argument("--every", type=int, default=1, metavar="N")
     parser.add_argument("--candidates", type=int, default=4, help="of each program")
     parser.add_argument("--rounds", type=int, default=12)
@@ -221,10 +224,10 @@ def main() -> None:
         for each in known.values()
         if each.flops >= _LEAST_FLOPS
         and (not options.layer or any(each.digest.startswith(text) for text in options.layer))
-        and (not options.program or any(options.program in n for by in each.offers.values() for n in by))
+        and (options.layer or any(n.startswith(options.program) for by in each.offers.values() for n in by))
     ][:: options.every]
     if options.build is not None:
-        build([each.digest for each in chosen], options.candidates, options.build)
+        build([each.digest for each in chosen], options.candidates, options.program, options.build)
         return
     if options.before is None:
         parser.error("--before names the older sources")

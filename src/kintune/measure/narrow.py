@@ -14,9 +14,10 @@ from kintune.compiler.build import ENTRY
 from kintune.compiler.kernels.contraction import BYTE_SUMS, Operator
 from kintune.compiler.kernels.instructions import BYTES, PAIRS, best
 from kintune.compiler.programs.byte_products import ByteProducts, ByteTiles
-from kintune.compiler.programs.panel_form import FMA
-from kintune.compiler.programs.panel_sum import BF16, NarrowPanels, Panels
+from kintune.compiler.programs.panel_sum import BF16, NarrowPanels
 from kintune.compiler.programs.program import Program
+from kintune.compiler.programs.vector_program import VectorSum
+from kintune.compiler.programs.vector_variants import vector_variant
 from kintune.compiler.space.packing import without_packing
 from kintune.compiler.space.weights import LAYOUT_FREE
 from kintune.core.device import BY_AMX, NarrowSpeed
@@ -79,7 +80,8 @@ def measure_narrow(target: str) -> tuple[NarrowSpeed, ...]:
     kinds = [kind for kind in _kinds(compiler_target) if can.has(kind.needed)]
     if not kinds:
         return ()
-    full_s = _seconds(_written(Panels(), FMA, _product(), compiler_target), compiler_target)
+    full = _written(VectorSum(), vector_variant(compiler_target), _product(), compiler_target)
+    full_s = _seconds(full, compiler_target)
     return tuple(_speed(kind, compiler_target, full_s) for kind in kinds)
 
 

@@ -27,7 +27,7 @@ def test_the_number_of_rows_may_be_known_only_when_the_program_runs() -> None:
     from kintune.compiler.kernels.microkernel import Kernel
     from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
     from kintune.compiler.kernels.packing import packing_block
-    from kintune.compiler.kernels.rows import Lines, Rows
+    from kintune.compiler.kernels.rows import Lines, Rows, Units
 
     rows, lanes, vectors = tirx.Var("rows", "int64"), 8, 2
     data, result = (buffer(name, (rows, size), "float32", "") for name, size in (("a", DEPTH), ("c", COLUMNS)))
@@ -38,7 +38,9 @@ def test_the_number_of_rows_may_be_known_only_when_the_program_runs() -> None:
     kernel = Kernel(fused(lanes, 16), 4, vectors, DEPTH, 2)
     panels = Panels(number, [packed], lambda o, _: [address(packed, o * index(DEPTH * lanes * vectors))])
     lines = Lines(Image.of_matrix(1, DEPTH), 1, rows, DEPTH)
-    nest = Nest("product", Rows(lines, data, [rows], 1, 8), panels, Target(result, COLUMNS), (Share.of(kernel),), 2)
+    nest = Nest(
+        "product", Rows(Units(lines, [rows], 1, 8), data), panels, Target(result, COLUMNS), (Share.of(kernel),), 2
+    )
     body = as_root(tirx.SeqStmt([packing, tasks(nest)]), [packed])
     function = tirx.PrimFunc([data, weights, result], body).with_attr("global_symbol", "main")
     library = tvm.compile(tvm.IRModule({"main": function.with_attr("tirx.noalias", True)}), native_target())
@@ -57,12 +59,12 @@ def test_the_number_of_rows_may_be_known_only_when_the_program_runs() -> None:
 @given(st.integers(1, 64), st.integers(1, 16), st.integers(1, 512))
 def test_more_work_takes_longer(groups: int, panels: int, tasks: int) -> None:
     from kintune.compiler.kernels.cost import Work, cycles
-    from kintune.compiler.kernels.instructions import BYTES, PAIRS, VALUES
+    from kintune.compiler.kernels.instructions import BYTES, PAIRS, fused
     from kintune.compiler.kernels.microkernel import Kernel
     from kintune.search.processor import Processor
 
     machine = Processor(16, 32, 2)
-    for instruction in (VALUES, *PAIRS, *BYTES):
+    for instruction in (fused(16, 32), *PAIRS, *BYTES):
         work = Work(Kernel(instruction, 2, 2, 8), groups, panels, tasks, 64)
         least = cycles(work, machine)
         more: list[dict[str, Any]] = [

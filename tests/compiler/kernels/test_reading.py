@@ -469,7 +469,7 @@ def bytes_of(
     if after:
         result = topi.multiply(result, tvm.tirx.const(3, kind))
         result = topi.add(result, tvm.tirx.const(1, kind))
-    function = te.create_prim_func([*operands, result]).with_attr("global_symbol", "main")
+    function = te.create_prim_func([*operands, result], index_dtype_override="int64").with_attr("global_symbol", "main")
     marks = [] if defect == "computed weights" else [len(operands) - 1]
     return tvm.IRModule({"main": function.with_attr("layout_free_buffers", marks)})
 
@@ -564,7 +564,7 @@ def blockwise_of(*, zeros: str = "", defect: str = "", after: bool = False) -> A
     if defect == "two sums":
         result = topi.add(sums, te.compute((2, 3, 5), lambda *at: te.sum(term(*at), axis=k), name="more", attrs=text))
     operands = [data, integers, scales, *([points] if zeros else [])]
-    function = te.create_prim_func([*operands, result]).with_attr("global_symbol", "main")
+    function = te.create_prim_func([*operands, result], index_dtype_override="int64").with_attr("global_symbol", "main")
     marks = [1] if defect == "scales are data" else list(range(1, len(operands)))
     return tvm.IRModule({"main": function.with_attr("layout_free_buffers", marks)})
 
@@ -685,7 +685,8 @@ def further_modules() -> list[Any]:
     def element(b: Any, m: Any, f: Any) -> Any:
         return te.sum(data[b, m, k].astype("int32") * weight[b, k, f].astype("int32"), axis=k)
 
-    function = te.create_prim_func([data, weight, te.compute((2, 3, 5), element, name="sums")])
+    sums = te.compute((2, 3, 5), element, name="sums")
+    function = te.create_prim_func([data, weight, sums], index_dtype_override="int64")
     batched = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     return [workload(grouped), batched, *map(workload_of, products)]
 

@@ -58,7 +58,7 @@ def agree(module: Any, target: Any, draw: Any = None) -> None:
     result = len(module["main"].params) - 1
     has_columns = int(module["main"].params[result].shape[-1]) > 1  # of one column, the result may stay in fp32
     assert {0, result} <= able or (not has_columns and 0 in able)
-    for kind in set(kinds()) - {"fma"}:
+    for kind in kinds():
         axes = program.axes(module, kind) or ()
         decisions = tuple(draw(st.sampled_from(axis.values)) if draw else axis.values[0] for axis in axes)
         kept = frozenset(draw(st.sets(st.sampled_from(sorted(able)), min_size=1)) if draw else able)

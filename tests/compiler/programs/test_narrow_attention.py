@@ -38,7 +38,7 @@ def agree(written: Spelling, target: Any, choose: Any, seed: int = 3) -> int:
     from kintune.compiler.programs.narrow_attention import NarrowAttention
 
     program, module = NarrowAttention(), workload(written, target)
-    compared = [kind for kind in kinds() if kind != "fma"]
+    compared = kinds()
     if not compared or not program.variants(module, target):
         return 0
     operands = drawn(module, written.low, seed)
@@ -96,7 +96,7 @@ def test_rows_that_see_nothing_are_as_in_a_plain_softmax(low: float, guarded: bo
     mask[(..., slice(0, 1)) if mask.shape[-1] == rows else (..., slice(0, 1), slice(None))] = low
     wanted = run(module, here, operands)[:, :, 0]
     assert np.isnan(wanted).all() == (low == -np.inf and not guarded)
-    for kind in set(kinds()) - {"fma"}:
+    for kind in kinds():
         found = run(NarrowAttention().write(module, kind, ((1,),)), here, operands)[:, :, 0]
         np.testing.assert_allclose(found, wanted, rtol=ERROR, atol=ERROR, err_msg=kind)
 
@@ -155,7 +155,7 @@ def test_what_is_kept_in_bf16_computes_the_same(rows: int, here: Any) -> None:
     able = program.keepable(module)
     rounded = program.keepable(module, rounded=True)
     assert rounded == able - {result}
-    for kind in set(kinds()) - {"fma"}:
+    for kind in kinds():
         wide = computed(program.write(module, kind, ((1,),)), here, frozenset(), rounded)
         for kept in (rounded, able, frozenset({result})):
             narrow = computed(program.write(module, kind, ((1,),), kept), here, kept, rounded)

@@ -57,14 +57,14 @@ def call_of(name: str, pointers: str, numbers: Sequence[int], less: int = 0) -> 
     return name, [[next(of_pointers)] if each == "p" else next(of_numbers) for each in pointers]
 
 
-COPIES = ("kt_round", "kt_put", "kt_move", "kt_copy")
+COPIES = ("kt_round", "kt_put", "kt_copy")
 
 
 def test_copies_touch_what_they_say(tmp_path: Path) -> None:
     from kintune.compiler.kernels.copies import copying_text
 
     calls = [
-        call_of(name, "ppnn", (number, (2 if name != "kt_move" else 4) * 32 + more))
+        call_of(name, "ppnn", (number, 64 + more))
         for name in COPIES
         for number in (1, 31, 32, 33, 64, 95)
         for more in (0, 64)
@@ -79,7 +79,7 @@ def test_copies_touch_what_they_say(tmp_path: Path) -> None:
 def test_a_copy_with_a_byte_less_is_seen(name: str, tmp_path: Path) -> None:
     from kintune.compiler.kernels.copies import copying_text
 
-    call = call_of(name, "ppnn", (40, 128 if name == "kt_move" else 64), less=1)
+    call = call_of(name, "ppnn", (40, 64), less=1)
     assert first_that_touches_more(library_of(copying_text(converts=False).whole, tmp_path), [call]) == call
 
 

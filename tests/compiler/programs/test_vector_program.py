@@ -192,7 +192,7 @@ def test_little_is_left_to_one_thread() -> None:
 
 def test_places_of_the_kernel_that_meet_only_zeros_are_not_read() -> None:
     from kintune.compiler.kernels.contraction import Reach
-    from kintune.compiler.programs.vector_walks import live_part
+    from kintune.compiler.kernels.tiled_rows import live_part
     from kintune.compiler.space.packing import without_packing
 
     one = live_part(Reach(size=1, results=1, kernel=3, before=1))

@@ -2,9 +2,9 @@
 
 All have the prefix `kt_` and return zero.  They are inlined where they are called.
 
-`kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), `kt_move` copies n floats,
-and `kt_copy` n values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last;
-what is beyond n is zero.  `kt_put` rounds as `kt_round` does and writes n values, nothing beyond.
+`kt_round(source, target, n, stride)` rounds n floats to bf16 (to the nearest, ties to even), and `kt_copy` copies n
+values of 16 bits.  They write whole parts of 32 values, the next one `stride` bytes behind the last; what is beyond n
+is zero.  `kt_put` rounds as `kt_round` does and writes n values, nothing beyond.
 `kt_pair(one, other, target, n, stride)` rounds two rows of n floats and interleaves them, `kt_join` interleaves rows of
 n values of 16 bits.
 `kt_zero(target, bytes)` clears memory.  `kt_own(target, n, stride)` and `kt_fetch` prefetch n cache lines, `stride`
@@ -57,18 +57,6 @@ define i32 @kt_put(ptr %source, ptr %target, i32 %n, i32 %stride) {{
 {part}
   %bits = bitcast <32 x {narrow}> %part_rounded to <32 x i16>
   call void @llvm.masked.store.v32i16.p0(<32 x i16> %bits, ptr %last_to, i32 2, <32 x i1> %mask)
-  br label %done
-done:
-  ret i32 0
-}}
-
-define i32 @kt_move(ptr %source, ptr %target, i32 %n, i32 %stride) {{
-{before}
-  %whole = load <32 x float>, ptr %from, align 4
-  store <32 x float> %whole, ptr %to, align 4
-{between}
-  %part = {load_floats}
-  store <32 x float> %part, ptr %last_to, align 4
   br label %done
 done:
   ret i32 0
@@ -222,7 +210,7 @@ def pairing_text() -> Text:
     return Text("kt_pairs", (*_DECLARED, _CONVERT), both)
 
 
-_MOVES = {"round": (4, 2), "put": (4, 2), "move": (4, 4), "copy": (2, 2), "pair": (4, 4), "join": (2, 4)}
+_MOVES = {"round": (4, 2), "put": (4, 2), "copy": (2, 2), "pair": (4, 4), "join": (2, 4)}
 """The bytes of a value that a function reads, and of what it writes for it."""
 
 

@@ -29,7 +29,6 @@ __all__ = [
     "PAIRS",
     "TILES",
     "TILE_ROWS",
-    "VALUES",
     "WORD_BYTES",
     "Instruction",
     "best",
@@ -125,9 +124,6 @@ def fused(lanes: int, registers: int) -> Instruction:
     """The product and sum of fp32 in vectors of so many lanes."""
     return Instruction("fma", f"{lanes}x{registers}", (), lanes, registers, "float", 1, "float", latency=4.0)
 
-
-VALUES = fused(16, 32)._replace(needs=("avx512f",))
-"""The product and sum of fp32 of AVX-512."""
 
 _DOT, _AMX_16, _AMX_8 = "llvm.x86.avx512bf16.dpbf16ps.512", "llvm.x86.tdpbf16ps", "llvm.x86.tdpbusd"
 

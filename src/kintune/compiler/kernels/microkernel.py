@@ -163,6 +163,15 @@ class Kernel(NamedTuple):
         """The steps of a segment that are computed: turns of `unroll` of them."""
         return -(-self.steps // self.unroll) * self.unroll
 
+    @property
+    def turns(self) -> int:
+        """The turns of the innermost loop in a call."""
+        return self.segments.number * self.whole_steps // self.unroll
+
+    def lines_for(self, calls: int) -> int:
+        """The lines of another panel that each turn prefetches, so that so many calls prefetch it together."""
+        return -(-self.panel_bytes // (LINE_BYTES * calls * self.turns))
+
 
 def text_of(kernel: Kernel) -> Text:
     """The function of a kernel.

@@ -6,25 +6,29 @@ once with one panel.  What follows the sums is computed from them right behind t
 all units of the task have been multiplied with a panel.
 
 An edge is a partial tile: it is computed as a whole, and the part of it that there is is stored.
+
+Rows may also come as tiles whose sums are `apart`, in small buffers that the compiler keeps in registers until what
+follows is stored (`tiled_rows`).  A tile has its own products, and an edge is a smaller tile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 import tvm
 from tvm import tirx
-from tvm.s_tir import SBlock, SBlockRealize
 
-from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel
+from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, Address, address, call_copy, call_kernel
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES
-from kintune.compiler.kernels.loops import INDEX, buffer, index, loop, pieces, sequence
+from kintune.compiler.kernels.loops import buffer, index, loop, pieces, sequence
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
 from kintune.compiler.kernels.rows import Rows
-from kintune.compiler.kernels.statements import whole
+from kintune.compiler.kernels.statements import block_over
+from kintune.compiler.kernels.tiled_rows import RowTile, TiledRows
 
 __all__ = ["Nest", "Panels", "Share", "Target", "tasks"]
 
@@ -48,7 +52,8 @@ class Share(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """The packed weights in `buffers`: `number` panels, for each batch if they are `batched`.
+    """The packed weights in `buffers`: `number` panels, for each batch if they are `batched`, an equal part of them for
+    each of `groups` of columns.
 
     `addresses(o, offset)` gives what a kernel is given of panel `o`, so many values behind its begin.  `begin` gives
     statements that come before all kernels which read a panel.  They and the rows use the functions `texts`.
@@ -64,10 +69,11 @@ class Panels(NamedTuple):
     texts: tuple[Text, ...] = ()
     sums: tuple[Any, int] | None = None
     batched: bool = False
+    groups: int = 1
 
 
 class Target(NamedTuple):
-    """Where `columns` columns of sums go: to `result`, or to what `epilogue` computes from them.
+    """Where `columns` columns of sums, of a group, go: to `result`, or to what `epilogue` computes from them.
 
     With `rounds`, that lies in memory in bf16.  Functions of `copies` fetch a row of the buffers `fetched` ahead.
     """
@@ -98,80 +104,170 @@ class Nest(NamedTuple):
     """A product: units of `rows` by `panels` of weights, whose sums go to `target`; `name` is that of the block.
 
     A task takes one of about `parts` parts of the panels.  With `panels_first` a panel is used for all units of a task
-    before the next one is.  If sums are `held`, they may be computed in several `shares`.  While a panel is multiplied,
-    the next one is prefetched if that is `asked`: weights come from far, and the hardware does not prefetch them while
-    it reads one panel again and again.
+    before the next one is.  If sums are `held`, they may be computed in several `shares`.  Tiles of rows have the one
+    share of a whole tile; theirs may be computed in `depths` equal parts, one for all rows and panels of a task before
+    the next one, between which the results hold the sums.  While a panel is multiplied, the next one is prefetched, at
+    most so many lines of the cache as are `asked` in a turn of the kernel: weights come from far, and the hardware does
+    not prefetch them while it reads one panel again and again.
     """
 
     name: str
-    rows: Rows
+    rows: Rows | TiledRows
     panels: Panels
     target: Target
     shares: tuple[Share, ...]
     parts: int
     panels_first: bool = True
     held: bool = False
-    asked: bool = False
+    asked: int = 0
+    depths: int = 1
 
 
 def tasks(nest: Nest) -> Any:
     """The statement that computes the result: the loop of tasks, over all batches."""
-    return _Writer(nest).tasks()
+    return (_InRegisters if isinstance(nest.rows, TiledRows) else _InMemory)(nest).tasks()
 
 
-class _Writer:
+class _Writer(ABC):
+    """What units of rows and tiles of them have in common."""
+
     def __init__(self, nest: Nest) -> None:
-        self.n, self.rows, self.kernel = nest, nest.rows, nest.shares[0].kernel
+        self.n, self.kernel = nest, nest.shares[0].kernel
         self.instruction = self.kernel.instruction
         self.panel = self.kernel.vectors * self.instruction.lanes
-        self.at_once = self.kernel.addresses
         self.own = -(-nest.panels.number // nest.parts)
-        self.groups, self.rest = divmod(nest.rows.units, self.at_once)
-        units = nest.rows.units if nest.held else self.at_once
-        size, total = units * nest.rows.height * self.panel, _NAMES[self.instruction.total]
-        self.sums, self.base = nest.panels.sums or (buffer("sums", (size,), total, "global"), 0)
-        self.texts = [*nest.panels.texts, *([nest.shares[0].text] if self.instruction.tiles else [])]
-        self.lines = 0
-        """Cache lines of the next panel that groups of units prefetch in each step; 0 without a next one."""
-        if nest.asked and self.own > 1:
-            self.lines = -(-self.kernel.step_bytes // (LINE_BYTES * -(-nest.rows.units // self.at_once)))
+        self.texts = list(nest.panels.texts)
+        self.buffers: list[Any] = []
 
     def tasks(self) -> Any:
-        n, rows = self.n, self.rows
-        parts = -(-n.panels.number // self.own)
-        block, part, task = (tirx.Var(each, INDEX) for each in ("vblock", "vpart", "task"))
-        blocks = rows.blocks if rows.batches == 1 else rows.batches * rows.blocks
-        body = self._task(block, part)
-        made = SBlock(
-            [
-                tirx.IterVar(tvm.ir.Range(index(0), index(extent)), variable, tirx.IterVar.DataPar)
-                for variable, extent in ((block, blocks), (part, parts))
-            ],
-            [whole(each) for each in (*rows.reads, *n.panels.buffers, *n.target.operands)],
-            [whole(n.target.stored)],
+        n = self.n
+        blocks = n.rows.blocks if n.rows.batches == 1 else n.rows.batches * n.rows.blocks
+        again = [n.target.stored] if n.depths > 1 else []
+
+        def body(block: Any, part: Any) -> Any:
+            written = self._task(block, part)
+            return tirx.AttrStmt(index(0), IMPORT, tvm.ir.StringImm(together(self.texts)), written)
+
+        return block_over(
             n.name,
-            tirx.AttrStmt(index(0), IMPORT, tvm.ir.StringImm(together(self.texts)), body),
-            alloc_buffers=[self.sums, *rows.buffers],
+            [("block", blocks), ("part", -(-n.panels.number // self.own))],
+            body,
+            [*n.rows.reads, *n.panels.buffers, *n.target.operands, *again],
+            [n.target.stored],
+            fused=True,
+            buffers=[*self.buffers, *n.rows.buffers],
         )
-        inside = SBlockRealize([tirx.floordiv(task, index(parts)), tirx.floormod(task, index(parts))], True, made)
-        return tirx.For(task, index(0), index(blocks * parts), tirx.ForKind.PARALLEL, inside)
+
+    @abstractmethod
+    def _task(self, block: Any, part: Any) -> Any:
+        """The products of a task, and what follows them."""
+
+    def _share(self, block: Any, part: Any) -> tuple[Any, Any, Any, Any]:
+        """The batch of a task, its block there, its first panel, and how many panels it has."""
+        rows, number = self.n.rows, self.n.panels.number
+        batch, start = index(0), part * index(self.own)
+        if rows.batches > 1:
+            batch, block = tirx.floordiv(block, index(rows.blocks)), tirx.floormod(block, index(rows.blocks))
+        return batch, block, start, tirx.min(index(self.own), index(number) - start) if number % self.own else self.own
+
+    def _lines(self, calls: int) -> int:
+        """The lines of the next panel that each turn of so many calls prefetches; 0 without a next panel."""
+        lines = self.kernel.lines_for(calls) if self.own * self.n.depths > 1 else 0
+        return lines if lines <= self.n.asked else 0
+
+    def _stored(self, o: Any, rows: Callable[[int], Any]) -> Any:
+        """What `rows(count)` stores of a panel, the number of which in its group is `o`: so many of its columns."""
+        number, rest = divmod(self.n.target.columns, self.panel)
+        if not rest or not number:
+            return rows(rest or self.panel)
+        return tirx.IfThenElse(o < index(number), rows(self.panel), rows(rest))
+
+    def _row(self, o: Any, place: Sequence[Any], count: int, row: _Row) -> Any:
+        """Store what follows from so many sums of a row with a panel; `place` has the row's indices in the result."""
+        target, lanes = self.n.target, self.instruction.lanes
+        kind = tirx.ForKind.VECTORIZED if target.is_vectorised else tirx.ForKind.SERIAL
+
+        def vector(start: Any, number: int) -> Any:
+            def one(lane: Any) -> Any:
+                found, at = row.load(start + lane), [*place, o * index(self.panel) + start + lane]
+                if target.epilogue is None:
+                    return tirx.BufferStore(target.result, found, at)
+                if target.rounds:
+                    return tirx.BufferStore(row.sums, target.epilogue.value_of(found, at), [row.first + start + lane])
+                return target.epilogue.store(found, at)
+
+            return loop("lane", number, one, kind)
+
+        full, rest = divmod(count, lanes)
+        vectors = row.vectors(full, lambda v: vector(v * index(lanes), lanes))
+        partly = pieces(rest, lanes) if target.is_vectorised else [(0, rest)] if rest else []
+        vectors += [vector(index(full * lanes + start), size) for start, size in partly]
+        if not target.rounds:
+            return sequence(vectors)
+        return sequence([*(vectors if target.epilogue is not None else []), self._rounded(row, o, place, count)])
+
+    def _rounded(self, row: _Row, o: Any, place: Sequence[Any], count: int) -> Any:
+        """Round so many values, which have replaced the sums of a row, and store them."""
+        target, at = self.n.target, [*place, o * index(self.panel)]
+        indices = at if target.epilogue is None else target.epilogue.indices_of(at)
+        offset = index(0)
+        for each, extent in zip(indices, target.stored.shape, strict=True):
+            offset = offset * index(int(extent)) + each
+        source = address(row.sums, row.first)
+        return call_copy("kt_put", source, address(target.stored, offset, BF16_BITS), count, WORD_BYTES // 2 * CHUNK)
+
+
+class _Row(NamedTuple):
+    """The sums of a row, from element `first` of `sums` on; vectors of them are written out, or a loop."""
+
+    sums: Any
+    first: Any
+    written: bool = False
+
+    def load(self, at: Any) -> Any:
+        """The sum of a column of the panel."""
+        return self.sums[self.first + at]
+
+    def vectors(self, number: int, vector: Callable[[Any], Any]) -> list[Any]:
+        """The statements of so many vectors."""
+        if self.written:
+            return [vector(index(v)) for v in range(number)]
+        return [loop("v", number, vector)] if number else []
+
+
+class _InMemory(_Writer):
+    """Writes units of rows, whose sums lie in one buffer."""
+
+    def __init__(self, nest: Nest) -> None:
+        super().__init__(nest)
+        self.rows = cast(Rows, nest.rows)
+        self.at_once = self.kernel.addresses
+        self.groups, self.rest = divmod(self.rows.units, self.at_once)
+        units = self.rows.units if nest.held else self.at_once
+        size, total = units * self.rows.height * self.panel, _NAMES[self.instruction.total]
+        self.sums, self.base = nest.panels.sums or (buffer("sums", (size,), total, "global"), 0)
+        self.buffers = [self.sums]
+        self.texts += [nest.shares[0].text] if self.instruction.tiles else []
+        self.lines = self._lines(-(-self.rows.units // self.at_once)) if nest.asked else 0
 
     def _task(self, block: Any, part: Any) -> Any:
         n, rows = self.n, self.rows
-        batch, number = index(0), block
-        if rows.batches > 1:
-            batch, number = tirx.floordiv(block, index(rows.blocks)), tirx.floormod(block, index(rows.blocks))
-        first, start = number * index(rows.units), part * index(self.own)
+        batch, number, start, own = self._share(block, part)
+        first = number * index(rows.units)
         brought, origin = rows.begin(batch, first)
-        own = self.own
-        if n.panels.number % own:
-            own = tirx.min(index(own), index(n.panels.number) - start)
+
+        def store(o: Any) -> Callable[[Any, Any], Any]:
+            def row(at: Any, place: Any) -> Any:
+                sums = _Row(self.sums, at * index(self.panel) + index(self.base))
+                return self._stored(o, lambda count: self._row(o, place, count, sums))
+
+            return row
 
         def tile(q: Any, o: Any) -> Any:
             """The sums of some units with one panel, and what follows."""
             unit = first + q * index(self.at_once)
             call = self._call(n.shares[0], batch, unit, origin, o, index(0), self.at_once)
-            return sequence([call, rows.stored(batch, unit, self.at_once, lambda row, at: self._stored(row, o, at))])
+            return sequence([call, rows.stored(batch, unit, self.at_once, store(o))])
 
         def panel(each: Any) -> Any:
             o = start + each
@@ -179,8 +275,7 @@ class _Writer:
             if not n.held:
                 return sequence([*before, loop("q", self.groups, lambda q: tile(q, o))])
             products = [each for share in n.shares for each in self._products(share, batch, first, origin, o)]
-            stored = rows.stored(batch, first, rows.units, lambda row, at: self._stored(row, o, at))
-            return sequence([*before, *products, stored])
+            return sequence([*before, *products, rows.stored(batch, first, rows.units, store(o))])
 
         if n.panels_first:
             inner = loop("o", own, panel)
@@ -225,8 +320,8 @@ class _Writer:
         read = rows.addresses(batch, unit, units, origin, share.data)
         ahead = None
         if lines:  # behind the last panel it may lie outside of the weights, where a prefetch does nothing
-            steps, values = kernel.segments.number * kernel.steps, WORD_BYTES // self.instruction.step
-            behind = tirx.floordiv(place, index(self.at_once)) * index(steps * lines * LINE_BYTES // values)
+            values = WORD_BYTES // self.instruction.step
+            behind = tirx.floordiv(place, index(self.at_once)) * index(kernel.turns * lines * LINE_BYTES // values)
             (ahead,) = n.panels.addresses(number + index(1), index(share.weights) + behind)
         sums = address(self.sums, place * index(rows.height * self.panel) + index(self.base))
         call = call_kernel(text.name, kernel, read, n.panels.addresses(number, index(share.weights)), sums, ahead)
@@ -249,43 +344,137 @@ class _Writer:
         """The number of a panel among those of all batches."""
         return batch * index(self.n.panels.number) + o if self.n.panels.batched else o
 
-    def _stored(self, row: Any, o: Any, place: Sequence[Any]) -> Any:
-        """Store what follows from row `row` of the sums with a panel; `place` has the row's indices in the result."""
-        target, lanes = self.n.target, self.instruction.lanes
-        kind = tirx.ForKind.VECTORIZED if target.is_vectorised else tirx.ForKind.SERIAL
 
-        def vector(start: Any, count: int) -> Any:
-            def one(lane: Any) -> Any:
-                at = row * index(self.panel) + start + lane + index(self.base)
-                found, indices = self.sums[at], [*place, o * index(self.panel) + start + lane]
-                if target.epilogue is None:
-                    return tirx.BufferStore(target.result, found, indices)
-                if target.rounds:
-                    return tirx.BufferStore(self.sums, target.epilogue.value_of(found, indices), [at])
-                return target.epilogue.store(found, indices)
+class _InRegisters(_Writer):
+    """Writes tiles of rows, the sums of each row in a small buffer of its own.
 
-            return loop("lane", count, one, kind)
+    The compiler keeps these in registers, since all that is done with a tile is written out.  Where columns that are
+    neighbours are not stored side by side, the sums are moved to memory first.
+    """
 
-        def columns(count: int) -> Any:
-            full, rest = divmod(count, lanes)
-            vectors = [loop("v", full, lambda v: vector(v * index(lanes), lanes))] if full else []
-            partly = pieces(rest, lanes) if target.is_vectorised else [(0, rest)] if rest else []
-            vectors += [vector(index(full * lanes + start), size) for start, size in partly]
-            if not target.rounds:
-                return sequence(vectors)
-            return sequence([*(vectors if target.epilogue is not None else []), self._rounded(row, o, place, count)])
+    def __init__(self, nest: Nest) -> None:
+        super().__init__(nest)
+        self.rows = cast(TiledRows, nest.rows)
+        self.sums = [buffer(f"sums{row}", (self.panel,), "float32", "global") for row in range(self.kernel.rows)]
+        self.moved = buffer("results", (self.kernel.rows * self.panel,), "float32", "global")
+        self.buffers = self.sums if nest.target.is_vectorised else [*self.sums, self.moved]
+        tiles = self.rows.looped
+        self.lines = self._lines(tiles) if tiles > 1 else 0
 
-        number, rest = divmod(target.columns, self.panel)
-        if not rest or not number:
-            return columns(rest or self.panel)
-        return tirx.IfThenElse(o < index(number), columns(self.panel), columns(rest))
+    def _task(self, block: Any, part: Any) -> Any:
+        batch, number, start, own = self._share(block, part)
+        depths, panels = self.n.depths, self.n.panels.number // self.n.panels.groups
 
-    def _rounded(self, row: Any, o: Any, place: Sequence[Any], count: int) -> Any:
-        """Round so many values, which have replaced the sums of a row, and store them."""
-        target, at = self.n.target, [*place, o * index(self.panel)]
-        indices = at if target.epilogue is None else target.epilogue.indices_of(at)
-        offset = index(0)
-        for each, extent in zip(indices, target.stored.shape, strict=True):
-            offset = offset * index(int(extent)) + each
-        source = address(self.sums, row * index(self.panel))
-        return call_copy("kt_put", source, address(target.stored, offset, BF16_BITS), count, WORD_BYTES // 2 * CHUNK)
+        def panel(d: Any, each: Any) -> Any:
+            o = start + each
+            group = tirx.floordiv(o, index(panels)) if self.n.panels.groups > 1 else index(0)
+            following = tirx.min(d * index(own) + each + index(1), index(own) * index(depths) - index(1))
+            further, deep = following, index(0)
+            if depths > 1:
+                further, deep = tirx.floormod(following, index(own)), tirx.floordiv(following, index(own))
+
+            def tile(found: RowTile, q: Any) -> Any:
+                ahead = None
+                if self.lines and q is not None:
+                    behind = q * index(self.lines * self.kernel.turns * LINE_BYTES // WORD_BYTES)
+                    offset = deep * index(self.kernel.steps * self.panel) + behind
+                    (ahead,) = self.n.panels.addresses(start + further, offset)
+                return self._tile(found, o, o - group * index(panels), d, ahead)
+
+            return self.rows.tiles(batch, number, group, tile)
+
+        return loop("depth", depths, lambda d: loop("panel", own, lambda each: panel(d, each)))
+
+    def _tile(self, tile: RowTile, o: Any, number: Any, depth: Any, ahead: Address | None) -> Any:
+        """The sums of a tile with a panel, the number of which in its group is given, and what follows them; of one
+        depth, if there are several.
+        """
+        zero, depths = tirx.const(0.0, "float32"), self.n.depths
+
+        def multiply(rows: Sequence[int], source: Callable[[int], Any], value: Any, steps: int) -> Any:
+            behind = depth * index(steps // depths)
+            return self._multiplied(
+                tile, rows, lambda row: source(row) + behind, o, value + behind, steps // depths, ahead
+            )
+
+        begun = self._each(tile, lambda row, at: tirx.BufferStore(self.sums[row], zero, [at]))
+        products = self.rows.products(tile, multiply)
+        if depths == 1:
+            return sequence([*begun, *products, self._results(tile, number)])
+        stored, epilogue = self.n.target.stored, self.n.target.epilogue
+
+        def indices(row: int, at: Any) -> list[Any]:
+            found = [*tile.place(row), number * index(self.panel) + at]
+            return found if epilogue is None else epilogue.indices_of(found)
+
+        def resumed(row: int, at: Any) -> Any:
+            return tirx.BufferStore(self.sums[row], stored[tuple(indices(row, at))], [at])
+
+        def kept(row: int, at: Any) -> Any:
+            return tirx.BufferStore(stored, self.sums[row][at], indices(row, at))
+
+        first, last = tirx.EQ(depth, index(0)), tirx.EQ(depth, index(depths - 1))
+        begin = tirx.IfThenElse(first, sequence(begun), sequence(self._each(tile, resumed)))
+        end = tirx.IfThenElse(last, self._results(tile, number), sequence(self._each(tile, kept)))
+        return sequence([begin, *products, end])
+
+    def _each(self, tile: RowTile, body: Callable[[int, Any], Any]) -> list[Any]:
+        """Statements for all sums of a tile, a vector each: LLVM splits up a vector of 3 x 16 lanes."""
+        lanes, vectors = self.instruction.lanes, self.kernel.vectors
+
+        def vector(row: int, first: int) -> Any:
+            return loop("lane", lanes, lambda lane: body(row, index(first) + lane), tirx.ForKind.VECTORIZED)
+
+        return [vector(row, v * lanes) for row in range(tile.number) for v in range(vectors)]
+
+    def _multiplied(
+        self,
+        tile: RowTile,
+        rows: Sequence[int],
+        source: Callable[[int], Any],
+        o: Any,
+        value: Any,
+        steps: int,
+        ahead: Address | None,
+    ) -> Any:
+        """Add products to the sums of some rows: so many steps from a value of the sums on."""
+        is_even = tile.pitch > 0 and list(rows) == list(range(rows[0], rows[0] + len(rows)))
+        calls = []
+        for start, number, unroll in _turns(steps, self.kernel.unroll):
+            kernel = self.kernel._replace(
+                rows=len(rows), steps=number, unroll=unroll, pitch=WORD_BYTES * tile.pitch if is_even else 0,
+                lines=0 if start or ahead is None else self.lines,
+                ways=self.kernel.ways if unroll % self.kernel.ways == 0 else 1,
+            )  # fmt: skip
+            text = text_of(kernel)
+            self.texts.append(text)
+            data = [address(self.rows.data, source(row) + index(start)) for row in rows[: kernel.addresses]]
+            weights = self.n.panels.addresses(o, (value + index(start)) * index(self.panel))
+            sums = [address(self.sums[row], index(0)) for row in rows]
+            calls.append(call_kernel(text.name, kernel, data, weights, sums, ahead if kernel.lines else None))
+        return sequence(calls)
+
+    def _results(self, tile: RowTile, o: Any) -> Any:
+        """Store what follows from the sums of a tile with a panel, the number of which in its group is `o`."""
+        moves, rows = [], [_Row(self.sums[row], index(0), written=True) for row in range(tile.number)]
+        if not self.n.target.is_vectorised:
+            rows = [_Row(self.moved, index(row * self.panel)) for row in range(tile.number)]
+            moves = self._each(
+                tile, lambda row, at: tirx.BufferStore(self.moved, self.sums[row][at], [rows[row].first + at])
+            )
+        each = list(enumerate(rows))
+        return sequence(
+            [
+                *moves,
+                self._stored(o, lambda count: sequence([self._row(o, tile.place(row), count, s) for row, s in each])),
+            ]
+        )
+
+
+def _turns(steps: int, unroll: int) -> Iterator[tuple[int, int, int]]:
+    """Calls of a kernel for so many steps: where each begins, its steps, and those that are written out."""
+    rest = steps % unroll
+    if steps > rest:
+        yield 0, steps - rest, unroll
+    if rest:
+        yield steps - rest, rest, rest

@@ -30,7 +30,7 @@ from kintune.compiler.kernels.contraction import (
     described,
 )
 from kintune.compiler.kernels.epilogue import Epilogue, epilogue_of
-from kintune.compiler.kernels.loops import replaced
+from kintune.compiler.kernels.loops import INDEX, replaced
 from kintune.compiler.kernels.padding_block import Padding, padding_of
 from kintune.compiler.space.weights import weight_positions
 from kintune.errors import BuildError
@@ -86,8 +86,8 @@ class Joined(NamedTuple):
 def joined(module: tvm.IRModule, types: str = OF_FLOATS, kinds: Sequence[str] = (DENSE,)) -> Joined | None:
     """The contraction of a workload (function `main`) that has nothing else than what follows it, put in one block.
 
-    Returns None for a workload without a contraction of these types and kinds, or where one block cannot hold what
-    follows.
+    Returns None for a workload without a contraction of these types and kinds, with indices of another type than
+    networks have, or where one block cannot hold what follows.
     """
     return _joined(module, module["main"], types, tuple(kinds))
 
@@ -95,6 +95,8 @@ def joined(module: tvm.IRModule, types: str = OF_FLOATS, kinds: Sequence[str] = 
 @lru_cache(_WORKLOADS)
 def _joined(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds: tuple[str, ...]) -> Joined | None:
     found = find(module, types, kinds)
+    if found is not None and found.index_type != INDEX:
+        return None
     if found is not None and len(found.nests) == len(found.replaced):
         return Joined(module, found, None)
     sums: list[Any] = []

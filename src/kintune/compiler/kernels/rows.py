@@ -16,7 +16,7 @@ from kintune.compiler.kernels.images import Image, Writer, line_copier
 from kintune.compiler.kernels.loops import INDEX, buffer, index, loop, unravelled
 from kintune.compiler.kernels.statements import ceildiv
 
-__all__ = ["Lines", "Rows", "TaskLines", "TaskRows", "copied_lines"]
+__all__ = ["Lines", "Rows", "TaskLines", "TaskRows", "Units", "copied_lines"]
 
 
 class Lines(NamedTuple):
@@ -62,25 +62,28 @@ class Lines(NamedTuple):
         return cls(image, image.number, (high - 1) * image.width + across, image.depth, through=True)
 
 
-class Rows:
-    """Rows that are read where the data lies: `units` of `height` rows for each task.
+class Units(NamedTuple):
+    """The rows of a result, whose extents but for the columns are `extents`, in units of `height` rows.
 
-    A unit that would reach beyond its line begins earlier; units beyond the last one are this one again.  `extents` are
-    those of the result but for its columns.  No task has units of two `batches`, which have lines of their own.
+    A task has `number` of them.
     """
 
-    def __init__(
-        self,
-        lines: Lines,
-        data: Any,
-        extents: Sequence[Any],
-        height: int,
-        units: Any,
-        batches: int = 1,
-        stored: str = "",
-    ) -> None:
-        self.lines, self.data, self.extents = lines, data, tuple(extents)
-        self.height, self.units, self.batches, self.type = height, units, batches, stored
+    lines: Lines
+    extents: Sequence[Any]
+    height: int
+    number: Any
+
+
+class Rows:
+    """Rows that are read where the data lies.
+
+    A unit that would reach beyond its line begins earlier; units beyond the last one are this one again.  No task has
+    units of two `batches`, which have lines of their own.
+    """
+
+    def __init__(self, of: Units, data: Any, batches: int = 1, stored: str = "") -> None:
+        lines, _, height, units = self.lines, self.extents, self.height, self.units = of
+        self.data, self.batches, self.type = data, batches, stored
         self.in_line = lines.units(height)
         self.total = lines.number // batches * self.in_line
         self.blocks = ceildiv(self.total, units)
@@ -160,21 +163,18 @@ class TaskLines(Rows):
 
     def __init__(
         self,
-        lines: Lines,
+        of: Units,
         data: Any,
-        extents: Sequence[Any],
-        height: int,
-        units: int,
         writer: Callable[[Any], Writer],
         stored: str,
         around: Sequence[Any] = (),
         slack: int = 0,
     ) -> None:
-        super().__init__(lines, data, extents, height, units, lines.image.number)
-        self.count = copied_lines(lines, height, units)
-        self.data = buffer("lines", (self.count * lines.image.line + slack,), stored, "global")
+        super().__init__(of, data, of.lines.image.number)
+        self.count = copied_lines(of.lines, of.height, of.number)
+        self.data = buffer("lines", (self.count * of.lines.image.line + slack,), stored, "global")
         self.reads, self.buffers = [data, *around], [self.data]
-        self.copied = line_copier(lines.image, writer(self.data))
+        self.copied = line_copier(of.lines.image, writer(self.data))
 
     def begin(self, batch: Any, first: Any) -> tuple[list[Any], Any]:
         """The statements that copy the lines of a task, and the values before the first of them."""
@@ -196,16 +196,13 @@ class TaskRows(Rows):
 
     def __init__(
         self,
-        lines: Lines,
+        of: Units,
         data: Any,
-        extents: Sequence[Any],
-        height: int,
-        units: int,
         target: Any,
         copy: Callable[[Any, Any, Any, Any], Any],
         before: Callable[[Any, Any], tuple[list[Any], Any]] | None = None,
     ) -> None:
-        super().__init__(lines, target, extents, height, units, lines.number)
+        super().__init__(of, target, of.lines.number)
         self.copy, self.before = copy, before
         self.reads, self.buffers = [data], [target]
 

@@ -36,7 +36,8 @@ def block_over(
     """A block in loops, given as (name, extent), of which the first is parallel unless `parallel` is false.
 
     The block reads and writes all of the buffers `reads` and `writes`, and allocates `buffers`.  With `by_element`, it
-    writes the elements at the variables of the loops.  Two loops that are `fused` are one parallel loop.
+    writes the elements at the variables of the loops.  Two loops that are `fused` are one parallel loop; a serial one,
+    if they are one task.
     """
     zero = index(0, index_type)
     outer = [tirx.Var(f"{each}_{name}", index_type) for each, _ in loops]
@@ -54,7 +55,9 @@ def block_over(
     if fused:
         both, (number, width) = tirx.Var(f"{name}_task", index_type), (extent for _, extent in loops)
         inside = SBlockRealize([tirx.floordiv(both, extents[1]), tirx.floormod(both, extents[1])], True, block)
-        return tirx.For(both, zero, index(number * width, index_type), tirx.ForKind.PARALLEL, inside)
+        is_one = isinstance(number, int) and number * width == 1
+        kind = tirx.ForKind.SERIAL if is_one else tirx.ForKind.PARALLEL
+        return tirx.For(both, zero, index(number * width, index_type), kind, inside)
     statement: Any = SBlockRealize(outer, True, block)
     for depth in reversed(range(len(loops))):
         kind = tirx.ForKind.PARALLEL if parallel and not depth else tirx.ForKind.SERIAL

@@ -23,7 +23,7 @@ from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
 from kintune.compiler.kernels.packing import packing_block
 from kintune.compiler.kernels.reading import Joined, joined, require
-from kintune.compiler.kernels.rows import Lines, Rows
+from kintune.compiler.kernels.rows import Lines, Rows, Units
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.kernels.unpacking import Packing, product_text, unpacking_text
 from kintune.compiler.programs.tiling_program import NestProgram
@@ -199,7 +199,7 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
 
             panels = Panels(number, buffers, lambda *_: [whole], unpacked, (unpacking,), (floats, size))
         units = -(-w.positions // (b.blocks * b.rows)) * b.rows
-        of_data = Rows(Lines.of(image), data, w.extents, 1, units)
+        of_data = Rows(Units(Lines.of(image), w.extents, 1, units), data)
         target = Target(w.result, w.filters, case.sums.epilogue)
         nest = Nest(w.name, of_data, panels, target, (Share(kernel, made),), b.parts)
         return Stages([*statements, *filling, tasks(nest)], [*buffers, *([data] if filling else [])])

@@ -35,7 +35,7 @@ from kintune.compiler.kernels.microkernel import Kernel, registers_for
 from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
 from kintune.compiler.kernels.packing import packing_block, weight_by_value
 from kintune.compiler.kernels.reading import Joined, joined, require
-from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, copied_lines
+from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, Units, copied_lines
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.tiling_program import NestProgram
 
@@ -280,11 +280,12 @@ def _stages(case: _Case, t: _Tiling) -> Stages:
     packing = packing_block("packed_bytes", packed, w.weights, weight, w.filters, panels, computed=w.position is None)
     around = [load.source for load in loads_in(w.border)] if image.is_copied and w.border is not None else []
     data, copying = (w.data, []) if t.copies else brought_in(image, w.data, w.border, around)
+    of = Units(lines, w.extents, t.height, units)
     if t.copies:
         writer = stores(image, w.data, w.border)
-        rows: Rows = TaskLines(lines, w.data, w.extents, t.height, units, writer, str(w.data.dtype), around)
+        rows: Rows = TaskLines(of, w.data, writer, str(w.data.dtype), around)
     else:
-        rows = Rows(lines, data, w.extents, t.height, units, batches)
+        rows = Rows(of, data, batches)
 
     def addresses(o: Any, offset: Any) -> list[Any]:
         return [address(packed, o * index(kernel.panel_bytes) + offset)]

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import tvm
 
 from kintune.compiler.kernels.contraction import DEPTHWISE, Reach
-from kintune.compiler.kernels.reading import Joined, joined
-from kintune.compiler.kernels.stages import Stages
-from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
-from kintune.compiler.programs.image_tiles import (
-    CONTENDED_CYCLES,
-    PAIR_BYTES,
+from kintune.compiler.kernels.image_tiles import (
+    contended_cycles,
     edges,
     even_widths,
     has_written_edges,
     is_shared,
     tiles_of,
 )
+from kintune.compiler.kernels.reading import Joined, joined
+from kintune.compiler.kernels.stages import Stages
+from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
 from kintune.compiler.programs.tiling_program import KeepingProgram
-from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
+from kintune.compiler.programs.vector_variants import VectorCase, vector_variant
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
@@ -48,25 +47,7 @@ _WAITED = 0.5  # of the time of these reads, that arithmetic does not cover
 _TASK_CYCLES = 500.0
 
 
-class _Shape(NamedTuple):
-    """What a convolution reads along its axes; read from the workload once."""
-
-    images: int
-    rows: Reach
-    columns: Reach
-    channels: int
-
-
-class _Case(NamedTuple):
-    """A workload, what decisions depend on, and the lanes and registers of a variant."""
-
-    sums: Joined
-    shape: _Shape
-    lanes: int
-    registers: int
-
-
-class DepthwiseConvolution(KeepingProgram[_Case, Tiling]):
+class DepthwiseConvolution(KeepingProgram[VectorCase, Tiling]):
     """Writes a depthwise convolution with constant weights; its variants are lanes and registers, as in "16x32"."""
 
     name = "depthwise"
@@ -79,14 +60,13 @@ class DepthwiseConvolution(KeepingProgram[_Case, Tiling]):
         matched = _matched(module) if variant else None
         if matched is None or matched.found.flops < _LEAST_FLOPS:
             return ()
-        return (variant,) if _tiles(*self.case(module, variant)[1:]) else ()
+        return (variant,) if _tiles(self.case(module, variant)) else ()
 
-    def case(self, module: tvm.IRModule, variant: str) -> _Case:
+    def case(self, module: tvm.IRModule, variant: str) -> VectorCase:
         """The workload, and how a variant computes it."""
         matched = _found(module)
-        found = matched.found
-        shape = _Shape(found.images, found.rows, found.columns, found.channels)
-        return _Case(matched, shape, *lanes_and_registers(variant, "depthwise convolutions"))
+        reaches = matched.found.rows, matched.found.columns
+        return VectorCase.of(matched, reaches, variant, "depthwise convolutions")
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
         """The positions of the parameters that may be of bf16; none of them is rounded in any case.
@@ -104,57 +84,49 @@ class DepthwiseConvolution(KeepingProgram[_Case, Tiling]):
         )
         return found.flops - 2.0 * found.images * found.filters * down * across
 
-    def lists(self, case: _Case) -> Mapping[str, Sequence[Any]]:
+    def lists(self, case: VectorCase) -> Mapping[str, Sequence[Any]]:
         """The register tiles, numbers of blocks of rows and of parts of the channels, and the two orders.
 
         Raises:
             BuildError: no register tile fits.
         """
-        _, shape, lanes, registers = case
-        tiles = _tiles(shape, lanes, registers)
+        tiles = _tiles(case)
         if not tiles:
-            raise BuildError(f"no register tile fits rows of {shape.columns.results} results")
-        most = max(strips_of(shape.channels, vectors * lanes).number for _, vectors in tiles)
+            raise BuildError(f"no register tile fits rows of {case.columns.results} results")
+        most = max(strips_of(case.channels, vectors * case.lanes).number for _, vectors in tiles)
         return {
             "columns vectors": tiles,
-            "blocks": tuple(blocks for blocks in _BLOCKS if blocks <= shape.rows.results),
+            "blocks": tuple(blocks for blocks in _BLOCKS if blocks <= case.rows.results),
             "parts": tuple(parts for parts in _PARTS if parts <= most),
             "tall": (0, 1),
         }
 
-    def fits(self, case: _Case, tiling: Tiling) -> bool:
+    def fits(self, case: VectorCase, tiling: Tiling) -> bool:
         """Whether each block has rows and each part has strips."""
-        _, shape, lanes, _ = case
-        strips = strips_of(shape.channels, tiling.vectors * lanes).number
-        return is_shared(shape.rows.results, tiling.blocks) and is_shared(strips, tiling.parts)
+        strips = strips_of(case.channels, tiling.vectors * case.lanes).number
+        return is_shared(case.rows.results, tiling.blocks) and is_shared(strips, tiling.parts)
 
-    def cost(self, case: _Case, tiling: Tiling, machine: Processor) -> float:
+    def cost(self, case: VectorCase, tiling: Tiling, machine: Processor) -> float:
         """The estimated cycles of the core that has most tasks."""
-        return _estimated_cycles(case.shape, tiling, case.lanes, machine)
+        rows, columns = case.rows, case.columns
+        strips = strips_of(case.channels, tiling.vectors * case.lanes)
+        own_rows = -(-rows.results // tiling.blocks)
+        own_strips = min(-(-strips.number // tiling.parts), case.channels / strips.width)
+        cycles = _cycles_of_row(rows.kernel, columns, tiling.columns, tiling.vectors)
+        width = strips.width if tiling.tall else own_strips * strips.width
+        bytes_of_row = 4.0 * columns.size * width
+        is_inside = rows.kernel * bytes_of_row <= _INSIDE * machine.caches[0]
+        times = min(rows.stride, rows.kernel) if is_inside else rows.kernel
+        moved = times * 4.0 * columns.size * strips.width / (_STRIDED_BYTES if tiling.tall else _NEAR_BYTES)
+        row = own_strips * (cycles + _WAITED * moved)
+        own_channels = strips.width * -(-strips.number // tiling.parts)
+        row += columns.results * contended_cycles(tiling.parts, own_channels, case.channels)
+        turns = -(-case.images * tiling.blocks * tiling.parts // machine.threads)
+        return turns * (own_rows * row + _TASK_CYCLES)
 
-    def stages(self, case: _Case, tiling: Tiling) -> Stages:
+    def stages(self, case: VectorCase, tiling: Tiling) -> Stages:
         """What computes the convolution, and what follows it."""
         return convolve_depthwise(case.sums.found, case.lanes, tiling, case.sums.epilogue)
-
-
-def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Processor) -> float:
-    """The estimated cycles of the core that has most tasks."""
-    rows, columns = shape.rows, shape.columns
-    strips = strips_of(shape.channels, tiling.vectors * lanes)
-    own_rows = -(-rows.results // tiling.blocks)
-    own_strips = min(-(-strips.number // tiling.parts), shape.channels / strips.width)
-    cycles = _cycles_of_row(rows.kernel, columns, tiling.columns, tiling.vectors)
-    width = strips.width if tiling.tall else own_strips * strips.width
-    bytes_of_row = 4.0 * columns.size * width
-    is_inside = rows.kernel * bytes_of_row <= _INSIDE * machine.caches[0]
-    times = min(rows.stride, rows.kernel) if is_inside else rows.kernel
-    moved = times * 4.0 * columns.size * strips.width / (_STRIDED_BYTES if tiling.tall else _NEAR_BYTES)
-    row = own_strips * (cycles + _WAITED * moved)
-    ends = (4 * strips.width * -(-strips.number // tiling.parts), 4 * shape.channels)
-    if tiling.parts > 1 and any(end % PAIR_BYTES for end in ends):
-        row += CONTENDED_CYCLES * columns.results
-    turns = -(-shape.images * tiling.blocks * tiling.parts // machine.threads)
-    return turns * (own_rows * row + _TASK_CYCLES)
 
 
 @lru_cache(256)
@@ -181,20 +153,20 @@ def _found(module: tvm.IRModule) -> Joined:
     return matched
 
 
-def _tiles(shape: _Shape, lanes: int, registers: int) -> tuple[tuple[int, int], ...]:
+def _tiles(case: VectorCase) -> tuple[tuple[int, int], ...]:
     """The register tiles, columns by vectors, of which sums and a row of weights fit the registers.
 
     All tiles of a row are as wide as each other, as far as that can be.
     """
-    results, kernel = shape.columns.results, shape.columns.kernel
+    results, kernel = case.columns.results, case.columns.kernel
     widths = even_widths(results, _COLUMNS)
-    most = -(-shape.channels // lanes)
+    most = -(-case.channels // case.lanes)
     found = []
     for vectors in (each for each in _VECTORS if each <= most):
         for columns in widths:
-            fits = columns * vectors + min(kernel, 4) + 1 <= registers
+            fits = columns * vectors + min(kernel, 4) + 1 <= case.registers
             is_short = columns * vectors * kernel <= _MOST_PRODUCTS
-            has_tiles = sum(edges(shape.columns, columns)) < len(tiles_of(shape.columns, columns))
-            if fits and is_short and (has_tiles or has_written_edges(shape.columns, columns)):
+            has_tiles = sum(edges(case.columns, columns)) < len(tiles_of(case.columns, columns))
+            if fits and is_short and (has_tiles or has_written_edges(case.columns, columns)):
                 found.append((columns, vectors))
     return tuple(found)

@@ -14,17 +14,9 @@ from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.epilogue import Epilogue
-from kintune.compiler.kernels.loops import pieces, sequence
+from kintune.compiler.kernels.image_tiles import Tile, places_in_image, share_of, through_row
+from kintune.compiler.kernels.loops import buffer, index, loop, pieces, sequence
 from kintune.compiler.kernels.stages import Stages, computing_block
-from kintune.compiler.programs.image_tiles import (
-    Tile,
-    edges,
-    has_written_edges,
-    places_in_image,
-    share_of,
-    tiles_of,
-)
-from kintune.compiler.programs.indexing import Vectors
 
 __all__ = ["Strips", "Tiling", "convolve_depthwise", "strips_of"]
 
@@ -74,10 +66,9 @@ class _Depthwise:
     def __init__(self, found: Contraction, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> None:
         self._found, self._tiling, self._epilogue = found, tiling, epilogue
         self._lanes = lanes
-        self._g = Vectors(lanes, found.index_type)
         self._strips = strips_of(found.filters, tiling.vectors * lanes)
-        self._tiles = tiles_of(found.columns, tiling.columns)
-        self._sums = [self._g.buffer(f"sums{column}", self._strips.width) for column in range(tiling.columns)]
+        width = self._strips.width
+        self._sums = [buffer(f"sums{column}", (width,), "float32", "global") for column in range(tiling.columns)]
 
     def stages(self) -> Stages:
         found, tiling = self._found, self._tiling
@@ -95,13 +86,13 @@ class _Depthwise:
 
     def _task(self, block: Any, part: Any) -> _Statement:
         """All rows of a block, and all strips of a part."""
-        g, blocks, found = self._g, self._tiling.blocks, self._found
-        image = tirx.floordiv(block, g.at(blocks)) if found.images > 1 else g.at(0)
-        place = tirx.floormod(block, g.at(blocks)) if found.images > 1 else block
-        first, rows = share_of(place, found.rows.results, blocks, g)
+        blocks, found = self._tiling.blocks, self._found
+        image = tirx.floordiv(block, index(blocks)) if found.images > 1 else index(0)
+        place = tirx.floormod(block, index(blocks)) if found.images > 1 else block
+        first, rows = share_of(place, found.rows.results, blocks)
 
         def over_rows(body: Callable[[Any], _Statement]) -> _Statement:
-            return g.loop("row", rows, lambda row: body(first + row))
+            return loop("row", rows, lambda row: body(first + row))
 
         if self._tiling.tall:
             return self._over_strips(part, lambda c, of: over_rows(lambda y: self._row(image, y, c, of)))
@@ -109,88 +100,70 @@ class _Depthwise:
 
     def _over_strips(self, part: Any, body: Callable[[Any, _Vectors], _Statement]) -> _Statement:
         """`body` of the strips of a part, each given by its first channel and its vectors."""
-        g, strips = self._g, self._strips
-        first, number = share_of(part, strips.number, self._tiling.parts, g)
+        strips = self._strips
+        first, number = share_of(part, strips.number, self._tiling.parts)
         statements = []
         if strips.full:
             vectors = pieces(strips.width, self._lanes)
             if strips.rest and self._tiling.parts == 1:
                 number = strips.full
             elif strips.rest:
-                number = tirx.min(g.at(number), g.at(strips.full) - first)
-            statements.append(
-                g.loop("strip", number, lambda strip: body((first + strip) * g.at(strips.width), vectors))
-            )
+                number = tirx.min(index(number), index(strips.full) - first)
+            statements.append(loop("strip", number, lambda strip: body((first + strip) * index(strips.width), vectors)))
         if strips.rest:
-            last = body(g.at(strips.full * strips.width), pieces(strips.rest, self._lanes))
-            is_last = tirx.EQ(part, g.at(self._tiling.parts - 1))
+            last = body(index(strips.full * strips.width), pieces(strips.rest, self._lanes))
+            is_last = tirx.EQ(part, index(self._tiling.parts - 1))
             statements.append(last if self._tiling.parts == 1 else tirx.IfThenElse(is_last, last, None))
         return sequence(statements)
 
     def _row(self, image: Any, y: Any, channel: Any, vectors: _Vectors) -> _Statement:
-        """A row of results of one strip: those tiles in a loop that lack no product, the others one by one."""
-        g, tiles = self._g, self._tiles
+        """A row of results of one strip."""
 
-        def written(tile: Tile, first: Any) -> _Statement:
+        def whole(tile: Tile, first: Any, _: Any) -> _Statement:
             return self._tile(tile, [image, y, first, channel], vectors)
 
-        left, right = edges(self._found.columns, self._tiling.columns)
-        inner = tiles[left : len(tiles) - right]
+        def single(x: Any) -> _Statement:
+            return self._tile(Tile(0, 1, ()), [image, y, x, channel], vectors, is_alone=True)
 
-        def at_edge(some: Sequence[Tile]) -> list[_Statement]:
-            if has_written_edges(self._found.columns, self._tiling.columns):
-                return [written(tile, g.at(tile.first)) for tile in some]
-            number = sum(tile.columns for tile in some)
-            alone = Tile(0, 1, ())
-
-            def single(k: Any) -> _Statement:
-                return self._tile(alone, [image, y, k + g.at(some[0].first), channel], vectors, is_alone=True)
-
-            return [g.loop("single", number, single)] if number else []
-
-        statements = at_edge(tiles[:left])
-        if inner:
-            first, width = inner[0].first, inner[0].columns
-            statements.append(g.loop("tile", len(inner), lambda k: written(inner[0], k * g.at(width) + g.at(first))))
-        return sequence([*statements, *at_edge(tiles[len(tiles) - right :])])
+        return through_row(self._found.columns, self._tiling.columns, whole, single)
 
     def _tile(self, tile: Tile, place: list[Any], vectors: _Vectors, *, is_alone: bool = False) -> _Statement:
         """The results of a tile, whose first one has the indices `place`.
 
         A tile that `is_alone` is one result; loops leave out the places of the kernel that lie outside the image.
         """
-        g, found = self._g, self._found
+        found = self._found
         image, y, x, channel = place
         across, down = found.columns, found.rows
-        left = x * g.at(across.stride) - g.at(across.before)
+        left = x * index(across.stride) - index(across.before)
 
         def products(i: Any, taps: Sequence[_Tap]) -> _Statement:
-            row = y * g.at(down.stride) + i * g.at(down.dilation) - g.at(down.before)
+            row = y * index(down.stride) + i * index(down.dilation) - index(down.before)
             statements = []
             for (start, lanes), (t, j, offset) in itertools.product(vectors, taps):
 
                 def add(lane: Any, t: int = t, j: Any = j, offset: Any = offset, start: int = start) -> _Statement:
-                    at = channel + (lane + g.at(start))
+                    at = channel + (lane + index(start))
                     value = found.data[image, row, left + offset, at] * found.weight(i, j, None, at)
-                    return self._store(t, lane + g.at(start), self._sums[t][lane + g.at(start)] + value)
+                    return self._store(t, lane + index(start), self._sums[t][lane + index(start)] + value)
 
                 statements.append(self._vector(lanes, add))
             return sequence(statements)
 
         def of_row(i: Any) -> _Statement:
             if not is_alone:
-                offsets = [g.at(t * across.stride + j * across.dilation) for t, j in tile.products]
-                return products(i, [(t, g.at(j), at) for (t, j), at in zip(tile.products, offsets, strict=True)])
-            first, number = places_in_image(across, x, g)
-            return g.loop("j", number, lambda j: products(i, [(0, first + j, (first + j) * g.at(across.dilation))]))
+                offsets = [index(t * across.stride + j * across.dilation) for t, j in tile.products]
+                return products(i, [(t, index(j), at) for (t, j), at in zip(tile.products, offsets, strict=True)])
+            first, number = places_in_image(across, x)
+            return loop("j", number, lambda j: products(i, [(0, first + j, (first + j) * index(across.dilation))]))
 
         def begin(t: int, start: int) -> Callable[[Any], _Statement]:
-            return lambda lane: self._store(t, lane + g.at(start), tirx.const(0.0, "float32"))
+            return lambda lane: self._store(t, lane + index(start), tirx.const(0.0, "float32"))
 
         def end(t: int, start: int) -> Callable[[Any], _Statement]:
             def stored(lane: Any) -> _Statement:
-                at = [image, y, x + g.at(t), channel + (lane + g.at(start))]
-                value = self._sums[t][lane + g.at(start)]
+                at = [image, y, x + index(t), channel + (lane + index(start))]
+                value = self._sums[t][lane + index(start)]
                 if self._epilogue is None:
                     return tirx.BufferStore(found.result, value, at)
                 return self._epilogue.store(value, at)
@@ -202,11 +175,11 @@ class _Depthwise:
         ended = [self._vector(lanes, end(t, start)) for t, start, lanes in spots]
         if not is_alone and not tile.products:
             return sequence([*begun, *ended])
-        first, number = places_in_image(down, y, g)
-        return sequence([*begun, g.loop("i", number, lambda i: of_row(first + i)), *ended])
+        first, number = places_in_image(down, y)
+        return sequence([*begun, loop("i", number, lambda i: of_row(first + i)), *ended])
 
     def _store(self, column: int, lane: Any, value: Any) -> _Statement:
         return tirx.BufferStore(self._sums[column], value, [lane])
 
     def _vector(self, lanes: int, body: Callable[[Any], _Statement]) -> _Statement:
-        return self._g.loop("lane", lanes, body, tirx.ForKind.VECTORIZED)
+        return loop("lane", lanes, body, tirx.ForKind.VECTORIZED)

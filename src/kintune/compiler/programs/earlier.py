@@ -17,9 +17,9 @@ from typing import NamedTuple, TypeAlias
 import tvm
 
 from kintune.compiler.kernels.contraction import DENSE, DEPTHWISE, GROUPED, OF_BLOCKWISE
+from kintune.compiler.kernels.image_tiles import edges, even_widths, has_written_edges, tiles_of
 from kintune.compiler.kernels.reading import require
 from kintune.compiler.programs.attention_pattern import require_attention
-from kintune.compiler.programs.image_tiles import edges, even_widths, has_written_edges, tiles_of
 from kintune.core.candidate import Axis, Choice, Decision, NamedChoice
 from kintune.errors import BuildError
 

@@ -8,20 +8,21 @@ from typing import Any, NamedTuple
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.images import Image
-from kintune.compiler.kernels.instructions import PAIRS, VALUES, Instruction
+from kintune.compiler.kernels.instructions import PAIRS, Instruction
 from kintune.compiler.kernels.microkernel import WHOLE, Kernel, Segments
 from kintune.compiler.kernels.rows import Lines
 
-__all__ = ["AMX", "DOT", "FMA", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
+__all__ = ["AMX", "DOT", "SIZE", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
 
 _MOST_SPREAD = 1.4  # times as many rows, so that none has to be copied
 
-AMX, DOT, FMA = "amx", "dot", "fma"
-"""Kinds of inner kernels: tiles of bf16, vectors of pairs of bf16 (`vdpbf16ps`), vectors of fp32.  The kinds for bf16
-are the variants of the instructions.
-"""
+AMX, DOT = "amx", "dot"
+"""Kinds of inner kernels, which are the variants of the instructions: tiles, and vectors of pairs (`vdpbf16ps`)."""
 
-_INSTRUCTIONS = {**{each.variant: each for each in PAIRS}, FMA: VALUES}
+SIZE = 2
+"""Bytes of a value."""
+
+_INSTRUCTIONS = {each.variant: each for each in PAIRS}
 
 _COPY_TILES, _COPY_VECTORS = 400.0, 50.0
 """The filters for which tiles, or vectors, compute a row in about the time in which its values are copied twice."""
@@ -42,31 +43,16 @@ class Inner(NamedTuple):
         return _INSTRUCTIONS[self.kind]
 
     @property
-    def is_narrow(self) -> bool:
-        """Whether it multiplies bf16."""
-        return self.instruction.step > 1
-
-    @property
-    def step(self) -> int:
-        """The values that a sum is cut into; each run is filled up to a multiple of it."""
-        return CHUNK if self.is_narrow else 1
-
-    @property
     def steps(self) -> int:
-        """The steps of the kernel for so many values."""
-        return 1 if self.instruction.tiles else self.step // self.instruction.step
-
-    @property
-    def size(self) -> int:
-        """Bytes of a value."""
-        return 2 if self.is_narrow else 4
+        """The steps of the kernel for `CHUNK` values."""
+        return 1 if self.instruction.tiles else CHUNK // self.instruction.step
 
     def kernel(
         self, units: int, steps: int, pitch: int, segments: Segments = WHOLE, *, adds: bool = False, lines: int = 0
     ) -> Kernel:
         """The kernel for so many units of rows, which are `pitch` bytes apart; only tiles have several units.
 
-        A segment has so many times `step` values.
+        A segment has so many times `CHUNK` values.
         """
         rows, words = (units, CHUNK // 2) if self.instruction.tiles else (self.rows, 1)
         vectors = self.columns // self.instruction.lanes
@@ -75,17 +61,9 @@ class Inner(NamedTuple):
             joined=True, lines=lines,
         )  # fmt: skip
 
-    @property
-    def stored(self) -> str:
-        """The type of packed weights."""
-        return "bfloat16" if self.is_narrow else "float32"
-
     def panel_shape(self, form: Form) -> tuple[int, ...]:
-        """The shape of the packed weights: of bf16, two neighbours of a sum lie side by side."""
-        values = form.steps * self.step
-        if not self.is_narrow:
-            return form.panels, values, self.columns
-        return form.panels, values // 2, self.columns, 2
+        """The shape of the packed weights, in which two neighbours of a sum lie side by side."""
+        return form.panels, form.steps * CHUNK // 2, self.columns, 2
 
 
 class Tiling(NamedTuple):
@@ -150,16 +128,16 @@ def form_of(found: Contraction, inner: Inner) -> Form:
     y, x = found.rows, found.columns
     image = Image.of(found, whole=found.is_direct)
     values, runs = image.segment, image.values // image.segment
-    chunks, panels = -(-values // inner.step), -(-found.filters // inner.columns)
+    chunks, panels = -(-values // CHUNK), -(-found.filters // inner.columns)
     if found.is_direct:
         return Form(Way.DIRECT, image, 1, found.positions, panels, runs, values, chunks)
     rows, spread = x.results * y.results, Lines.of_images(image).length
-    in_place = y.stride == x.stride == x.dilation == 1 and values % inner.step == 0 and spread >= inner.rows
+    in_place = y.stride == x.stride == x.dilation == 1 and values % CHUNK == 0 and spread >= inner.rows
     times = -(-spread // inner.rows) / -(-rows // inner.rows)
     most = _COPY_TILES if inner.instruction.tiles else _COPY_VECTORS
     if in_place and times <= _MOST_SPREAD and (times - 1) * found.filters <= most:
         return Form(Way.IMAGE, image, found.images, spread, panels, runs, values, chunks)
-    joined = -(-runs * values // inner.step)
+    joined = -(-runs * values // CHUNK)
     if x.dilation == 1 and joined < runs * chunks:  # less is filled up with zeros
         return Form(Way.GATHERED, image, found.images, rows, panels, 1, runs * values, joined, runs)
     return Form(Way.GATHERED, image, found.images, rows, panels, runs, values, chunks)

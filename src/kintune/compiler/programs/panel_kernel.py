@@ -1,8 +1,8 @@
-"""Writes a sum of products of floats in panels: what its rows, its weights and the parts of its sums are to the nest.
+"""Writes a sum of products in bf16 in panels: what its rows, its weights and the parts of its sums are to the nest.
 
 The sum of a row has *runs*: values that lie one after another in the data.  A convolution has a run for each row of its
-kernel.  For bf16, each run is filled up with zeros to whole parts of 32 values; where rows are copied together anyway,
-and less is filled up then, the runs of a row are joined to a single one.
+kernel.  Each run is filled up with zeros to whole parts of 32 values; where rows are copied together anyway, and less
+is filled up then, the runs of a row are joined to a single one.
 
 Data that lies in memory in bf16 is copied and not rounded.  Rows of a matrix are then read where they are, without any
 copy, if they are whole parts of 32 values.  What is to be stored in bf16 replaces the sums, and is rounded from there.
@@ -26,11 +26,13 @@ from kintune.compiler.kernels.loops import buffer, index, loop, sequence
 from kintune.compiler.kernels.microkernel import WHOLE, Kernel
 from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
 from kintune.compiler.kernels.packing import packing_block, weight_by_value
-from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, TaskRows
+from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, TaskRows, Units
 from kintune.compiler.kernels.stages import Stages
-from kintune.compiler.programs.panel_form import Form, Inner, Kept, Tiling, Way, form_of
+from kintune.compiler.programs.panel_form import SIZE, Form, Inner, Kept, Tiling, Way, form_of
 
 __all__ = ["kernels", "row_values", "write_sum"]
+
+_STORED = "bfloat16"
 
 
 def write_sum(found: Contraction, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, kept: Kept) -> Stages:
@@ -40,12 +42,12 @@ def write_sum(found: Contraction, inner: Inner, tiling: Tiling, epilogue: Epilog
     """
     form = form_of(found, inner)
     shape = inner.panel_shape(form)
-    packed = buffer("panels", shape, inner.stored, "global")
-    runs, each, real = form.runs, form.chunks * inner.step, form.values
+    packed = buffer("panels", shape, _STORED, "global")
+    runs, each, real = form.runs, form.chunks * CHUNK, form.values
     if form.pieces > 1:
         runs, each, real = form.pieces, form.values // form.pieces, form.values // form.pieces
     total = form.values if form.pieces > 1 else 0
-    weight = weight_by_value(found, runs, each, real, dtype=inner.stored, total=total)
+    weight = weight_by_value(found, runs, each, real, dtype=_STORED, total=total)
     packing = packing_block("panels", packed, found.weights, weight, found.filters, form.panels)
 
     def addresses(o: Any, offset: Any) -> list[Any]:
@@ -58,8 +60,8 @@ def write_sum(found: Contraction, inner: Inner, tiling: Tiling, epilogue: Epilog
         asked += [("kt_fetch", operand) for operand in kept.operands]
         size = found.positions * found.filters
         target = target._replace(fetched=tuple(each for each in asked if math.prod(map(int, each[1].shape)) == size))
-    of_weights = inner.step * inner.columns * (form.chunks if form.way is Way.IMAGE else 1)
-    of_data = form.image.line * form.image.dilations[0] if form.way is Way.IMAGE else inner.step
+    of_weights = CHUNK * inner.columns * (form.chunks if form.way is Way.IMAGE else 1)
+    of_data = form.image.line * form.image.dilations[0] if form.way is Way.IMAGE else CHUNK
     shares = tuple(
         Share.of(kernel, start * of_data, start * of_weights)
         for start, kernel in kernels(form, inner, tiling, rows.lines.pitch)
@@ -72,7 +74,7 @@ def write_sum(found: Contraction, inner: Inner, tiling: Tiling, epilogue: Epilog
         shares,
         tiling.parts,
         held=True,
-        asked=inner.is_narrow,
+        asked=-(-shares[0].kernel.step_bytes // LINE_BYTES),
     )
     return Stages([packing, tasks(nest)], [packed])
 
@@ -89,21 +91,23 @@ def kernels(form: Form, inner: Inner, tiling: Tiling, pitch: int = 1) -> list[tu
         number = min(size, total - start)
         steps, segments = number, WHOLE
         if form.way is Way.IMAGE:
-            steps, segments = form.chunks, form.image.segments(inner.size)._replace(number=number)
-        kernel = inner.kernel(min(2, tiling.units), steps, inner.size * pitch, segments, adds=start > 0)
+            steps, segments = form.chunks, form.image.segments(SIZE)._replace(number=number)
+        kernel = inner.kernel(min(2, tiling.units), steps, SIZE * pitch, segments, adds=start > 0)
         found.append((start, kernel._replace(joined=False)))
     return found
 
 
-def row_values(form: Form, inner: Inner) -> int:
+def row_values(form: Form) -> int:
     """The values from one row that a task copies to the next."""
-    return odd_lines(form.steps * inner.step + (0 if inner.is_narrow else CHUNK - 1), LINE_BYTES // inner.size)
+    return odd_lines(form.steps * CHUNK, LINE_BYTES // SIZE)
 
 
 def _rows(found: Contraction, form: Form, inner: Inner, tiling: Tiling, kept: Kept) -> Rows:
-    image, size, stored = form.image, inner.size, BF16_BITS if inner.is_narrow else "float32"
-    units, extents = tiling.units, found.extents
-    first = "kt_copy" if kept.data else "kt_round" if inner.is_narrow else "kt_move"
+    image, units = form.image, tiling.units
+    first = "kt_copy" if kept.data else "kt_round"
+
+    def of(lines: Lines) -> Units:
+        return Units(lines, found.extents, inner.rows, units)
 
     def of_data(offset: Any) -> Address:
         return address(found.data, offset, BF16_BITS if kept.data else "")
@@ -116,50 +120,48 @@ def _rows(found: Contraction, form: Form, inner: Inner, tiling: Tiling, kept: Ke
             y = tirx.floormod(row, height) - index(image.before[0])
             line = tirx.floordiv(row, height) * index(found.rows.size) + y
             source = of_data(line * index(each))
-            return call_copy(first, source, address(target, start), count * image.depth, size * CHUNK)
+            return call_copy(first, source, address(target, start), count * image.depth, SIZE * CHUNK)
 
         return Writer(
-            copy, lambda start, count: call_copy("kt_zero", address(target, start), size * count * image.depth)
+            copy, lambda start, count: call_copy("kt_zero", address(target, start), SIZE * count * image.depth)
         )
 
     if form.way is Way.IMAGE:
         lines = Lines.of_images(image)
-        return TaskLines(lines, found.data, extents, inner.rows, units, writer, stored, slack=2 * CHUNK)
+        return TaskLines(of(lines), found.data, writer, BF16_BITS, slack=2 * CHUNK)
     source = Lines.of(image)
-    whole = form.values % inner.step == 0 and form.rows >= inner.rows
+    whole = form.values % CHUNK == 0 and form.rows >= inner.rows
     if form.way is Way.DIRECT and kept.data and image.is_plain and whole:
-        return Rows(source, found.data, extents, inner.rows, units, stored=BF16_BITS)
-    lines = Lines(image, form.images, form.rows, row_values(form, inner))
+        return Rows(of(source), found.data, stored=BF16_BITS)
+    lines = Lines(image, form.images, form.rows, row_values(form))
     if form.way is Way.GATHERED:
-        return _gathered(found, form, inner, lines, units, stored, writer)
-    rows = buffer("rows", (units * inner.rows * lines.pitch + CHUNK,), stored, "global")
+        return _gathered(found, form, of(lines), writer)
+    rows = buffer("rows", (units * inner.rows * lines.pitch + CHUNK,), BF16_BITS, "global")
 
     def direct(_: Any, row: Any, start: Any, __: Any) -> Any:
         line, place = index(0), row
         if source.number > 1:
             line, place = tirx.floordiv(row, index(source.length)), tirx.floormod(row, index(source.length))
         given = of_data(source.offset(line, place)), address(rows, start)
-        return call_copy(first, *given, image.depth, size * CHUNK)
+        return call_copy(first, *given, image.depth, SIZE * CHUNK)
 
-    return TaskRows(lines, found.data, extents, inner.rows, units, rows, direct)
+    return TaskRows(of(lines), found.data, rows, direct)
 
 
-def _gathered(
-    found: Contraction, form: Form, inner: Inner, lines: Lines, units: int, stored: str, writer: Callable[[Any], Writer]
-) -> Rows:
+def _gathered(found: Contraction, form: Form, of: Units, writer: Callable[[Any], Writer]) -> Rows:
     """Rows whose runs are copied together from lines of pixels, which are copied first.
 
     Pixels lie behind the rows in one buffer: the compiler would use a buffer of their own for sums of another type.
     """
-    image, size = form.image, inner.size
+    image = form.image
     (high, across), (down, right) = image.results, image.strides
-    number = units * inner.rows
-    behind = number * lines.pitch + CHUNK
+    number = of.number * of.height
+    behind = number * of.lines.pitch + CHUNK
     results = number // across if number % across == 0 else (number + across - 2) // across + 1
     count = (min(results, high) - 1) * down + (image.taps[0] - 1) * image.dilations[0] + 1
-    rows = buffer("rows", (behind + count * image.line + 2 * CHUNK,), stored, "global")
+    rows = buffer("rows", (behind + count * image.line + 2 * CHUNK,), BF16_BITS, "global")
     copied, runs = line_copier(image, writer(rows)), max(form.runs, form.pieces)
-    each, values = form.chunks * inner.step, form.values
+    each, values = form.chunks * CHUNK, form.values
     if form.pieces > 1:
         each = values = form.values // form.pieces
 
@@ -178,13 +180,13 @@ def _gathered(
                 i, j = tirx.floordiv(at, index(image.taps[1])), tirx.floormod(at, index(image.taps[1]))
             offset = i * index(image.dilations[0] * image.line) + j * index(image.dilations[1] * image.depth)
             given = address(rows, start + offset), address(rows, target + at * index(each))
-            return call_copy("kt_copy" if inner.is_narrow else "kt_move", *given, values, size * CHUNK)
+            return call_copy("kt_copy", *given, values, SIZE * CHUNK)
 
         copies = loop("run", runs, run)
         written = (runs - 1) * each + -(-values // CHUNK) * CHUNK  # up to here, the last copy has left zeros
-        rest = form.steps * inner.step - written
+        rest = form.steps * CHUNK - written
         if form.pieces == 1 or rest <= 0:
             return copies
-        return sequence([copies, call_copy("kt_zero", address(rows, target + index(written)), size * rest)])
+        return sequence([copies, call_copy("kt_zero", address(rows, target + index(written)), SIZE * rest)])
 
-    return TaskRows(lines, found.data, found.extents, inner.rows, units, rows, gather, before)
+    return TaskRows(of, found.data, rows, gather, before)

@@ -1,6 +1,6 @@
-"""Products of matrices and convolutions with inner kernels of our own, in bf16 or fp32.
+"""Products of matrices and convolutions with inner kernels of our own, in bf16.
 
-In bf16, weights are rounded when the network is built and data when it runs.  Sums are of fp32, and so is what follows
+Weights are rounded when the network is built and data when it runs.  Sums are of fp32, and so is what follows
 them.  Two kinds of instructions multiply bf16: AMX multiplies tiles of 16 rows by 16 columns, others, such as
 `vdpbf16ps`, pairs of values in vectors.
 """
@@ -15,28 +15,27 @@ import tvm
 from kintune.compiler.kernels.contraction import DENSE, Contraction
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.cost import Work
-from kintune.compiler.kernels.instructions import PAIRS, TILE_ROWS, VALUES
-from kintune.compiler.kernels.loops import INDEX
+from kintune.compiler.kernels.instructions import PAIRS, TILE_ROWS
 from kintune.compiler.kernels.reading import Joined, joined, require
 from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.kept_parameters import keep
-from kintune.compiler.programs.panel_form import FMA, Form, Inner, Kept, Tiling, Way, form_of
+from kintune.compiler.programs.panel_form import SIZE, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import kernels, write_sum
 from kintune.compiler.programs.tiling_program import NestProgram
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 
-__all__ = ["BF16", "NEEDED", "NarrowPanels", "Panels"]
+__all__ = ["BF16", "NEEDED", "NarrowPanels"]
 
 BF16 = "bf16"
 
-NEEDED = {**{each.variant: each.extensions for each in PAIRS}, FMA: VALUES.extensions}
+NEEDED = {each.variant: each.extensions for each in PAIRS}
 """The extensions that each kind of inner kernels needs."""
 
 _TILE_VECTORS, _VECTORS = 2, 4
 _HEIGHTS = {4: (6, 5, 4), 3: (8, 7, 6), 2: (12, 11, 10, 9, 8), 1: (24, 20, 16, 12)}
-"""The rows that inner kernels of so many vectors compute at once: sums, columns and a value fit 32 registers."""
+"""The rows that inner kernels of so many vectors compute at once, with 32 registers."""
 _IN_FLIGHT = 10  # products that are computed at once, where the next ones wait for them
 _UNITS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)
 _EVEN = (1, 2, 3, 4)  # tasks of about equal size, for which units of their own are offered
@@ -44,6 +43,7 @@ _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _DEPTHS = (1, 2, 3, 4, 6, 8)
 _MOST_BYTES = 3 << 20  # of the rows of a task
 _MOST_WASTE = 0.2  # rows or panels that are computed and not used, as a share of those that are
+_LEAST_FLOPS = 100_000.0  # of a sum that is worth the program
 _LEAST_USE = 0.25  # of what the inner kernel multiplies, the share that is not zeros of padding
 _COPIED, _GATHERED = 2.4, 3.2  # times the bytes of a row that are moved until it is rounded, or copied together
 
@@ -56,22 +56,22 @@ class _Case(NamedTuple):
     inner: Inner
 
 
-class _PanelProgram(NestProgram[_Case, Tiling]):
-    """What the programs have in common; a variant is a kind of inner kernels."""
+class NarrowPanels(NestProgram[_Case, Tiling]):
+    """Writes sums of products with constant weights in bf16; a variant is a kind of inner kernels."""
 
+    name = "narrow"
+    version = 6
+    precision = BF16
     tiling = Tiling
-    kinds: tuple[str, ...] = ()
-    least_flops = 0.0
-    """Of a sum that is worth the program."""
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The best kind of inner kernels for the target; none where something is left beside the sum."""
         can = capabilities(target)
-        kind = next((kind for kind in self.kinds if can.has(NEEDED[kind])), None)
+        kind = next((kind for kind in NEEDED if can.has(NEEDED[kind])), None)
         if kind is None:
             return ()
         matched = joined(module)
-        if matched is None or matched.found.index_type != INDEX or matched.found.flops < self.least_flops:
+        if matched is None or matched.found.flops < _LEAST_FLOPS:
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
 
@@ -91,8 +91,6 @@ class _PanelProgram(NestProgram[_Case, Tiling]):
         """
         case = self.case(module, variant)
         matched, tiling = case.sums, self.picked(case, decisions)
-        if matched.found.index_type != INDEX:
-            raise BuildError(f"{self.name} is written for indices of {INDEX}, not of {matched.found.index_type}")
         data, result = matched.data_position, matched.result_position
         params = matched.module["main"].params
         others = tuple(params[position] for position in sorted(set(kept) - {data, result}))
@@ -119,7 +117,7 @@ class _PanelProgram(NestProgram[_Case, Tiling]):
     def case(self, module: tvm.IRModule, variant: str) -> _Case:
         """The workload and its kernel."""
         matched = require(module, kinds=(DENSE,))
-        if variant not in self.kinds:
+        if variant not in NEEDED:
             raise BuildError(f"{self.name} has no variant {variant}")
         inner = _inner(matched.found, variant)
         return _Case(matched, form_of(matched.found, inner), inner)
@@ -128,12 +126,12 @@ class _PanelProgram(NestProgram[_Case, Tiling]):
         """The values of units, parts and depth."""
         _, form, inner = case
         units = -(-form.rows // inner.rows)
-        most = max(1, _MOST_BYTES // (inner.size * inner.rows * form.steps * inner.step))
+        most = max(1, _MOST_BYTES // (SIZE * inner.rows * form.steps * CHUNK))
         offered = sorted({*_UNITS, *(-(-units // number) for number in _EVEN)})
         heights = [each for each in offered if each <= min(units, most) and _waste(units, each) <= _MOST_WASTE]
         parts = [each for each in _PARTS if each <= form.panels]
         parts = [each for each in parts if _waste(form.panels, -(-form.panels // each)) <= _MOST_WASTE]
-        deep = form.runs if form.way is Way.IMAGE else form.steps * inner.step // CHUNK
+        deep = form.runs if form.way is Way.IMAGE else form.steps * CHUNK // CHUNK
         depths = [each for each in _DEPTHS if each <= max(1, deep)]
         return {"units": heights or [1], "parts": parts, "depth": depths}
 
@@ -143,7 +141,7 @@ class _PanelProgram(NestProgram[_Case, Tiling]):
         own, rows = -(-form.panels // tiling.parts), tiling.units * inner.rows
         _, kernel = kernels(form, inner, tiling._replace(depth=1))[0]
         number = form.images * -(-form.rows // rows) * -(-form.panels // own)
-        row_bytes = form.steps * inner.step * inner.size
+        row_bytes = form.steps * CHUNK * SIZE
         copied = rows * row_bytes * (_COPIED if form.runs == form.pieces == 1 else _GATHERED)
         groups = -(-tiling.units // min(2, tiling.units)) if inner.instruction.tiles else tiling.units
         return Work(kernel, groups, own, number, row_bytes, shares=tiling.depth, copied=copied)
@@ -152,29 +150,9 @@ class _PanelProgram(NestProgram[_Case, Tiling]):
         """What computes the sums, and what follows them, with all tensors in fp32."""
         return write_sum(case.sums.found, case.inner, tiling, case.sums.epilogue, Kept())
 
-
-class NarrowPanels(_PanelProgram):
-    """Writes sums of products with constant weights in bf16."""
-
-    name = "narrow"
-    version = 6
-    patterns: tuple[str, ...] = ()
-    precision = BF16
-    kinds = tuple(each.variant for each in PAIRS)
-    least_flops = 100_000.0
-
     def instructions(self, variant: str) -> tuple[str, ...]:
         """The extensions that kernels of a variant need, beyond those which any kernel may use."""
         return NEEDED.get(variant, ())
-
-
-class Panels(_PanelProgram):
-    """Writes them in fp32: what `measure.narrow` compares the others with.  It is never offered (`vectors` is)."""
-
-    name = "panels"
-    version = 4
-    patterns: tuple[str, ...] = ()
-    kinds = (FMA,)
 
 
 def _inner(found: Contraction, kind: str) -> Inner:
@@ -188,12 +166,20 @@ def _inner(found: Contraction, kind: str) -> Inner:
     return min(
         (
             Inner(kind, height, lanes * vectors)
-            for vectors, heights in _HEIGHTS.items()
+            for vectors, heights in _heights(one.instruction.registers).items()
             for height in ([rows] if rows < max(heights) else heights)
             if vectors == _VECTORS or not is_full
         ),
         key=lambda inner: _instructions(rows, found.filters, inner),
     )
+
+
+def _heights(registers: int) -> dict[int, list[int]]:
+    """The rows by vectors for so many registers, which hold the sums, a row of weights and a value of the data."""
+    scaled = {vectors: [each * registers // 32 for each in heights] for vectors, heights in _HEIGHTS.items()}
+    return {
+        vectors: [each for each in heights if (each + 1) * vectors < registers] for vectors, heights in scaled.items()
+    }
 
 
 def _instructions(rows: int, filters: int, inner: Inner) -> int:
@@ -206,7 +192,7 @@ def _instructions(rows: int, filters: int, inner: Inner) -> int:
 def _use(found: Contraction, inner: Inner) -> float:
     """The share of the values and columns that the inner kernel multiplies which are not zeros of padding."""
     form = form_of(found, inner)
-    return form.values / (form.chunks * inner.step) * found.filters / (form.panels * inner.columns)
+    return form.values / (form.chunks * CHUNK) * found.filters / (form.panels * inner.columns)
 
 
 def _waste(total: int, size: int) -> float:

@@ -2,7 +2,7 @@
 
 MetaSchedule's sketches keep sums in memory between parts of a reduction, tile positions and filters by divisors of
 their numbers, and copy an image with zeros around it.  Here all of a tile's sum is in registers, tiles need not divide
-anything, and nothing is copied (`vector_sum`).
+anything, and nothing is copied (`kernels.tiled_rows`).
 
 A sum with few positions uses each weight a few times only, so it takes as long as its weights take to be read.  If all
 positions fit one tile, each weight is read once, as one stream.
@@ -17,22 +17,26 @@ from typing import Any, NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.calls import address
 from kintune.compiler.kernels.contraction import DENSE, GROUPED, Contraction, Reach
-from kintune.compiler.kernels.instructions import fused
-from kintune.compiler.kernels.reading import Joined, joined, require
-from kintune.compiler.kernels.stages import Stages
-from kintune.compiler.programs.image_tiles import (
-    CONTENDED_CYCLES,
-    PAIR_BYTES,
+from kintune.compiler.kernels.image_tiles import (
+    contended_cycles,
     edges,
     even_widths,
     has_written_edges,
+    inner_tiles,
     is_shared,
 )
+from kintune.compiler.kernels.instructions import fused
+from kintune.compiler.kernels.loops import buffer, index
+from kintune.compiler.kernels.microkernel import Kernel
+from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
+from kintune.compiler.kernels.packing import packing_block
+from kintune.compiler.kernels.reading import joined, require
+from kintune.compiler.kernels.stages import Stages
+from kintune.compiler.kernels.tiled_rows import TiledRows, Walk, few_tiles, live_part, walk_of
 from kintune.compiler.programs.tiling_program import TilingProgram
-from kintune.compiler.programs.vector_sum import Tiling, sum_in_vectors
-from kintune.compiler.programs.vector_variants import lanes_and_registers, vector_variant
-from kintune.compiler.programs.vector_walks import Walk, few_tiles, inner_tiles, live_part
+from kintune.compiler.programs.vector_variants import VectorCase, vector_variant
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
@@ -60,6 +64,12 @@ _DEPTHS = (2, 3, 4, 6, 8)
 _WAYS = (1, 2, 4)
 _AHEAD = (0, 2048, 8192)
 
+_UNROLL = 4
+"""Values of a sum that are taken in a turn of the innermost loop.
+
+Of many that are written out, the compiler would put all products of a result side by side, which wait for each other.
+"""
+
 _LEAST_DEEP, _LEAST_DEPTH = 3072, 256  # products of a sum that may be taken in parts, and of a part
 _MOST_ROWS, _MOST_FEW_TILES = 24, 4  # of a tile where positions are few, and of these
 _MOST_CALLS = 64  # of the micro-kernel, which are written out
@@ -86,52 +96,27 @@ _SINGLE_CYCLES = 4.0  # of a product of a result that is computed for itself
 _TASK_CYCLES, _LAUNCH_CYCLES = 300.0, 1500.0  # of a task; until other threads have begun
 
 
-class _Shape(NamedTuple):
-    """What decisions depend on; read from the workload once.  `depth` values are summed for each result."""
+class Tiling(NamedTuple):
+    """Tiles of `rows` positions by `vectors` of filters; `blocks` of the tiles by `parts` of the panels are the tasks.
 
-    walk: Walk
-    is_few: bool
-    images: int
-    rows: Reach
-    columns: Reach
-    channels: int
-    filters: int
-    groups: int
-    positions: int
-    heights: tuple[int, ...]
+    Blocks are of rows of results if these are walked through, and there are several.
 
-    @property
-    def depth(self) -> int:
-        """The values that each result is the sum of."""
-        return self.rows.kernel * self.columns.kernel * self.channels
+    A sum is taken in so many `depths`: all tiles and panels of a task for one depth, then for the next; the results
+    hold the sums meanwhile.  So what is read stays in a core's own cache.  Each result has `ways` independent sums.
+    Weights are prefetched `ahead` bytes before they are read; with 0, all tiles of a block together prefetch the next
+    panel, if they are enough.
+    """
 
-    def panels(self, vectors: int, lanes: int) -> int:
-        """The panels of the filters of all groups, the last of each group filled up with zeros."""
-        return self.groups * -(-self.filters // (vectors * lanes))
-
-    def used(self, vectors: int, lanes: int) -> float:
-        """The share of the columns of the panels that are filters."""
-        return self.groups * self.filters / (self.panels(vectors, lanes) * vectors * lanes)
-
-    def shared(self, rows: int) -> int:
-        """What blocks are parts of: tiles of so many positions, or rows of results."""
-        if self.walk is Walk.EVERY:
-            return self.positions // rows
-        if self.walk is Walk.FEW:
-            return 1
-        return self.rows.results if self.rows.results > 1 else max(1, inner_tiles(self.columns, rows))
+    rows: int
+    vectors: int
+    blocks: int = 1
+    parts: int = 1
+    depths: int = 1
+    ways: int = 1
+    ahead: int = 0
 
 
-class _Case(NamedTuple):
-    """A workload, what decisions depend on, and the lanes and registers of a variant."""
-
-    sums: Joined
-    shape: _Shape
-    lanes: int
-    registers: int
-
-
-class VectorSum(TilingProgram[_Case, Tiling]):
+class VectorSum(TilingProgram[VectorCase, Tiling]):
     """Writes a sum of products with constant weights; its variants are lanes and registers, as in "16x32"."""
 
     name = "vectors"
@@ -143,79 +128,131 @@ class VectorSum(TilingProgram[_Case, Tiling]):
         variant = vector_variant(target)
         if not variant or joined(module, kinds=_KINDS) is None:
             return ()
-        (_, found, _), shape, lanes, registers = self.case(module, variant)
-        is_worth = shape.filters * shape.depth >= _LEAST_WEIGHTS if shape.is_few else found.flops >= _LEAST_FLOPS
-        return (variant,) if is_worth and _tiles(shape, lanes, registers) else ()
+        case = self.case(module, variant)
+        is_worth = case.sums.found.flops >= _LEAST_FLOPS
+        if _is_few(case):
+            is_worth = case.filters * _depth(case) >= _LEAST_WEIGHTS
+        return (variant,) if is_worth and _tiles(case) else ()
 
-    def case(self, module: tvm.IRModule, variant: str) -> _Case:
+    def case(self, module: tvm.IRModule, variant: str) -> VectorCase:
         """The workload, and how a variant computes it."""
-        matched = require(module, kinds=_KINDS)
-        return _Case(matched, _shape(matched.found), *lanes_and_registers(variant, "sums of products"))
+        sums = require(module, kinds=_KINDS)
+        reaches = live_part(sums.found.rows).reach, live_part(sums.found.columns).reach
+        return VectorCase.of(sums, reaches, variant, "sums of products")
 
-    def lists(self, case: _Case) -> Mapping[str, Sequence[Any]]:
+    def lists(self, case: VectorCase) -> Mapping[str, Sequence[Any]]:
         """The register tiles, numbers of blocks, parts and depths, ways, and distances ahead.
 
         Raises:
             BuildError: no register tile fits.
         """
-        _, shape, lanes, registers = case
-        tiles = _tiles(shape, lanes, registers)
+        tiles, is_few = _tiles(case), _is_few(case)
         if not tiles:
-            raise BuildError(f"no register tile fits {shape.positions} positions of {shape.filters} filters")
-        most_panels = max(shape.panels(vectors, lanes) for _, vectors in tiles)
-        most_blocks = max(shape.shared(rows) for rows, _ in tiles)
+            raise BuildError(f"no register tile fits {case.positions} positions of {case.filters} filters")
+        most_panels = max(_panels(case, vectors) for _, vectors in tiles)
+        most_blocks = max(_shared(case, rows) for rows, _ in tiles)
         least = min(rows * vectors for rows, vectors in tiles)
-        blocks = _LINES if shape.walk is Walk.LINES else _BLOCKS
-        ways = [each for each in _WAYS if shape.is_few and each * least <= registers and each <= shape.depth]
+        blocks = _LINES if _walk(case) is Walk.LINES else _BLOCKS
+        ways = [each for each in _WAYS if is_few and each * least <= case.registers and each <= _depth(case)]
         return {
             "rows vectors": tiles,
-            "blocks": (1,) if shape.is_few else tuple(each for each in blocks if each <= most_blocks),
+            "blocks": (1,) if is_few else tuple(each for each in blocks if each <= most_blocks),
             "parts": tuple(each for each in _PARTS if each <= most_panels),
-            "depths": (1, *_depths(shape, lanes)),
+            "depths": (1, *_depths(case)),
             "ways": tuple(ways) or (1,),
-            "ahead": _AHEAD if shape.is_few else (0,),
+            "ahead": _AHEAD if is_few else (0,),
         }
 
-    def fits(self, case: _Case, tiling: Tiling) -> bool:
+    def fits(self, case: VectorCase, tiling: Tiling) -> bool:
         """Whether sums are in registers, no block or part is empty, and parts of a deep sum divide the columns."""
-        _, shape, lanes, registers = case
         rows, vectors, blocks, parts, depths, ways, _ = tiling
-        panels = shape.panels(vectors, lanes)
-        is_whole = depths == 1 or not (shape.filters % (vectors * lanes) or panels % parts)
-        has_all = is_shared(shape.shared(rows), blocks) and is_shared(panels, parts)
-        return is_whole and has_all and _fits(rows, vectors, ways, registers)
+        panels = _panels(case, vectors)
+        is_whole = depths == 1 or not (case.filters % (vectors * case.lanes) or panels % parts)
+        has_all = is_shared(_shared(case, rows), blocks) and is_shared(panels, parts)
+        return is_whole and has_all and _fits(rows, vectors, ways, case.registers)
 
-    def cost(self, case: _Case, tiling: Tiling, machine: Processor) -> float:
+    def cost(self, case: VectorCase, tiling: Tiling, machine: Processor) -> float:
         """The estimated cycles of the core that has most tasks."""
-        return _estimated_cycles(case.shape, tiling, case.lanes, machine)
+        return _estimated_cycles(case, tiling, machine)
 
-    def stages(self, case: _Case, tiling: Tiling) -> Stages:
+    def stages(self, case: VectorCase, tiling: Tiling) -> Stages:
         """What computes the sums, and what follows them."""
-        (_, found, epilogue), shape, lanes, registers = case
-        return sum_in_vectors(found, fused(lanes, registers), tiling, shape.walk, epilogue)
+        found, kernel, walk = case.sums.found, _kernel(case, tiling), _walk(case)
+        rows = TiledRows(found, walk, tiling.rows, tiling.blocks)
+        number, panel = _panels(case, tiling.vectors), tiling.vectors * case.lanes
+        packed = buffer("panels", (number, rows.depth, panel), "float32", "global")
+
+        def weight(group: Any, value: Any, column: Any) -> Any:
+            return rows.weight(value, column, group)
+
+        def addresses(o: Any, offset: Any) -> list[Any]:
+            return [address(packed, o * index(rows.depth * panel) + offset)]
+
+        nest = Nest(
+            found.name,
+            rows,
+            Panels(number, [packed], addresses, groups=case.groups),
+            Target(found.result, case.filters, case.sums.epilogue),
+            (Share.of(kernel),),
+            tiling.parts,
+            asked=0 if tiling.ahead else kernel.unroll,
+            depths=tiling.depths,
+        )
+        packing = packing_block("panels", packed, found.weights, weight, case.filters, number // case.groups)
+        return Stages([packing, tasks(nest)], [packed])
 
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
         """The products with zeros around the data that are left out at all positions."""
-        found = require(module, kinds=_KINDS).found
-        shape = _shape(found)
-        return found.flops - 2.0 * shape.positions * shape.filters * shape.depth
+        case = self.case(module, variant)
+        return case.sums.found.flops - 2.0 * case.positions * case.filters * case.groups * _depth(case)
 
 
-def _shape(found: Contraction) -> _Shape:
-    rows, columns = (live_part(reach).reach for reach in (found.rows, found.columns))
-    is_product, is_few = (
-        found.kind == DENSE and found.is_direct,
-        found.kind == DENSE and found.positions <= _MOST_POSITIONS,
-    )
-    walk = Walk.EVERY if is_product else Walk.FEW if is_few else Walk.LINES
-    heights = sorted({-(-found.positions // tiles) for tiles in range(1, _MOST_FEW_TILES + 1)}, reverse=True)
-    if walk is Walk.FEW:
-        heights = [height for height in heights if _calls(found, height) <= _MOST_CALLS]
-    positions = found.images * rows.results * columns.results
-    return _Shape(
-        walk, is_few, found.images, rows, columns, found.channels, found.filters, found.groups,
-        found.positions if found.kind == DENSE else positions, tuple(heights),
+def _is_few(case: VectorCase) -> bool:
+    return case.sums.found.kind == DENSE and case.positions <= _MOST_POSITIONS
+
+
+def _walk(case: VectorCase) -> Walk:
+    return walk_of(case.sums.found, _MOST_POSITIONS)
+
+
+def _depth(case: VectorCase) -> int:
+    """The values that each result is the sum of."""
+    return case.rows.kernel * case.columns.kernel * case.channels
+
+
+def _panels(case: VectorCase, vectors: int) -> int:
+    """The panels of the filters of all groups, the last of each group filled up."""
+    return case.groups * -(-case.filters // (vectors * case.lanes))
+
+
+def _used(case: VectorCase, vectors: int) -> float:
+    """The share of the columns of the panels that are filters."""
+    return case.groups * case.filters / (_panels(case, vectors) * vectors * case.lanes)
+
+
+def _shared(case: VectorCase, rows: int) -> int:
+    """What blocks are parts of: tiles of so many positions, or rows of results."""
+    walk = _walk(case)
+    if walk is not Walk.LINES:
+        return case.positions // rows if walk is Walk.EVERY else 1
+    return case.rows.results if case.rows.results > 1 else max(1, inner_tiles(case.columns, rows))
+
+
+def _kernel(case: VectorCase, tiling: Tiling) -> Kernel:
+    """The kernel of a whole tile and a depth."""
+    steps = _depth(case) // tiling.depths
+    return Kernel(
+        fused(case.lanes, case.registers), tiling.rows, tiling.vectors, steps, min(_UNROLL, steps), adds=True,
+        apart=True, ways=tiling.ways, ahead=tiling.ahead,
     )  # fmt: skip
+
+
+def _heights(case: VectorCase) -> list[int]:
+    """The heights of tiles that take few positions in at most so many tiles."""
+    found = case.sums.found
+    heights = {-(-case.positions // tiles) for tiles in range(1, _MOST_FEW_TILES + 1)}
+    kept = [height for height in sorted(heights, reverse=True) if height <= _MOST_ROWS]
+    return kept if _walk(case) is Walk.EVERY else [height for height in kept if _calls(found, height) <= _MOST_CALLS]
 
 
 def _calls(found: Contraction, height: int) -> int:
@@ -223,26 +260,27 @@ def _calls(found: Contraction, height: int) -> int:
     return sum(len(runs) for tile in few_tiles(found, height) for _, _, runs in tile)
 
 
-def _depths(shape: _Shape, lanes: int) -> tuple[int, ...]:
+def _depths(case: VectorCase) -> tuple[int, ...]:
     """The numbers of parts that a sum may be taken in; none if it is short, or the columns are no whole vectors."""
-    if shape.is_few or shape.walk is not Walk.EVERY or shape.channels < _LEAST_DEEP or shape.filters % lanes:
+    if _is_few(case) or _walk(case) is not Walk.EVERY or case.channels < _LEAST_DEEP or case.filters % case.lanes:
         return ()
-    return tuple(n for n in _DEPTHS if shape.channels % n == 0 and shape.channels // n >= _LEAST_DEPTH)
+    return tuple(n for n in _DEPTHS if case.channels % n == 0 and case.channels // n >= _LEAST_DEPTH)
 
 
-def _tiles(shape: _Shape, lanes: int, registers: int) -> tuple[tuple[int, int], ...]:
+def _tiles(case: VectorCase) -> tuple[tuple[int, int], ...]:
     """The register tiles, positions by vectors; none where these would be mostly zeros, filled up to whole vectors."""
-    least = _LEAST_FEW_USE if shape.is_few else _LEAST_FILLED * shape.used(1, lanes)
-    if shape.is_few:
-        possible = list(itertools.product([each for each in shape.heights if each <= _MOST_ROWS], _FEW_VECTORS))
-    elif shape.used(1, lanes) < _LEAST_USE or shape.columns.kernel > _MOST_KERNEL:
+    is_few, registers = _is_few(case), case.registers
+    least = _LEAST_FEW_USE if is_few else _LEAST_FILLED * _used(case, 1)
+    if is_few:
+        possible = list(itertools.product(_heights(case), _FEW_VECTORS))
+    elif _used(case, 1) < _LEAST_USE or case.columns.kernel > _MOST_KERNEL:
         return ()
-    elif shape.walk is Walk.EVERY:
-        possible = [tile for tile in _TILES[registers] if tile[0] <= shape.positions]
+    elif _walk(case) is Walk.EVERY:
+        possible = [tile for tile in _TILES[registers] if tile[0] <= case.positions]
     else:
-        widths = even_widths(shape.columns.results, _WIDTHS)
-        possible = [tile for tile in itertools.product(widths, _VECTORS) if _fits_line(shape.columns, tile, registers)]
-    used = [(rows, vectors) for rows, vectors in possible if shape.used(vectors, lanes) >= least]
+        widths = even_widths(case.columns.results, _WIDTHS)
+        possible = [tile for tile in itertools.product(widths, _VECTORS) if _fits_line(case.columns, tile, registers)]
+    used = [(rows, vectors) for rows, vectors in possible if _used(case, vectors) >= least]
     return tuple(tile for tile in used if _fits(*tile, 1, registers))
 
 
@@ -261,56 +299,52 @@ def _fits(rows: int, vectors: int, ways: int, registers: int) -> bool:
     return rows * vectors * ways + weights <= registers - (not weights)
 
 
-def _estimated_cycles(shape: _Shape, tiling: Tiling, lanes: int, machine: Processor) -> float:
+def _estimated_cycles(case: VectorCase, tiling: Tiling, machine: Processor) -> float:
     """The estimated cycles of the core that has most tasks."""
     rows, vectors, blocks, parts, depths, ways, ahead = tiling
-    own, width = -(-shape.panels(vectors, lanes) // parts), vectors * lanes
-    steps = shape.depth // depths
-    tasks = (shape.images if shape.walk is Walk.LINES else 1) * blocks * parts
+    own, width = -(-_panels(case, vectors) // parts), vectors * case.lanes
+    steps = _depth(case) // depths
+    tasks = (case.images if _walk(case) is Walk.LINES else 1) * blocks * parts
     turns = -(-tasks // machine.threads)
-    tiles = _tiles_of_task(shape, tiling)
+    tiles = _tiles_of_task(case, tiling)
     # a weight that is used once need not be loaded to a register first; a prefetch takes a load's slot
     loads = (vectors if rows == 1 else rows) + vectors + (vectors if ahead else 0)
     each = max(rows * vectors / 2, loads / 2, _LATENCY / ways)
-    pitch = 4 * shape.columns.stride * shape.groups * shape.channels
+    pitch = 4 * case.columns.stride * case.groups * case.channels
     if rows * math.gcd(pitch, _WAY) / _WAY > _OF_WAYS * machine.caches[0] / _WAY:
         each *= _EVICTED
     panel_bytes = 4.0 * steps * width
-    is_near = (
-        panel_bytes * depths * shape.panels(vectors, lanes) / min(parts, machine.threads) <= _OWN * machine.caches[1]
-    )
+    is_near = panel_bytes * depths * _panels(case, vectors) / min(parts, machine.threads) <= _OWN * machine.caches[1]
     first = _NEAR_BYTES if is_near else _FETCHED_BYTES if ahead else _FAR_BYTES
     again = 0.0 if panel_bytes <= _INSIDE * machine.caches[0] else 4.0 * width / _AGAIN_BYTES
-    calls = _CALL_CYCLES * (1 if shape.walk is Walk.EVERY else shape.rows.kernel)
-    stored = _STORED_CYCLES * rows * vectors + (rows * vectors * ways if shape.is_few else 0.0)
+    calls = _CALL_CYCLES * (1 if _walk(case) is Walk.EVERY else case.rows.kernel)
+    stored = _STORED_CYCLES * rows * vectors + (rows * vectors * ways if _is_few(case) else 0.0)
     tile = steps * max(each, again) + calls + stored
     begin = steps * max(each, 4.0 * width / first) + calls + stored
-    data = 4.0 * tiles * rows * shape.columns.stride * shape.rows.stride * shape.channels / depths
+    data = 4.0 * tiles * rows * case.columns.stride * case.rows.stride * case.channels / depths
     far = 1.0 if data + panel_bytes <= _OWN * machine.caches[1] else _FAR
     moved = 2 * (depths - 1) * 4 * tiles * rows * own * width / _AGAIN_BYTES
-    ends = (4 * own * width, 4 * shape.groups * shape.filters)
-    is_contended = parts > 1 and any(end % PAIR_BYTES for end in ends)
-    waited = CONTENDED_CYCLES * tiles * rows if is_contended else 0.0
-    singles = _SINGLE_CYCLES * shape.depth * _singles_of_task(shape, tiling)
+    waited = tiles * rows * contended_cycles(parts, own * width, case.groups * case.filters)
+    singles = _SINGLE_CYCLES * _depth(case) * _singles_of_task(case, tiling)
     task = own * (depths * far * ((tiles - 1) * tile + begin) + singles) + moved + waited + _TASK_CYCLES
     asking = _ASKING if ahead and is_near else 1.0
     return turns * task * asking + (_LAUNCH_CYCLES if tasks > 1 else 0.0)
 
 
-def _tiles_of_task(shape: _Shape, tiling: Tiling) -> float:
+def _tiles_of_task(case: VectorCase, tiling: Tiling) -> float:
     """The tiles of a task, those that are cut off as parts of one."""
     rows, blocks = tiling.rows, tiling.blocks
-    if shape.walk is not Walk.LINES:
-        full, rest = divmod(shape.positions, rows)
+    if _walk(case) is not Walk.LINES:
+        full, rest = divmod(case.positions, rows)
         share = -(-full // blocks)
         return max(share, full - (blocks - 1) * share + rest / rows)
-    if shape.rows.results > 1:
-        return -(-shape.rows.results // blocks) * shape.columns.results / rows
-    return max(1.0, shape.columns.results / rows / blocks)
+    if case.rows.results > 1:
+        return -(-case.rows.results // blocks) * case.columns.results / rows
+    return max(1.0, case.columns.results / rows / blocks)
 
 
-def _singles_of_task(shape: _Shape, tiling: Tiling) -> int:
+def _singles_of_task(case: VectorCase, tiling: Tiling) -> int:
     """The results of a task that are computed one by one."""
-    if shape.walk is not Walk.LINES or has_written_edges(shape.columns, tiling.rows):
+    if _walk(case) is not Walk.LINES or has_written_edges(case.columns, tiling.rows):
         return 0
-    return sum(edges(shape.columns, tiling.rows)) * tiling.rows * -(-shape.rows.results // tiling.blocks)
+    return sum(edges(case.columns, tiling.rows)) * tiling.rows * -(-case.rows.results // tiling.blocks)

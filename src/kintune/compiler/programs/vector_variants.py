@@ -1,30 +1,57 @@
-"""Variants of programs that are written for lanes of a vector and vector registers, as in "16x32"."""
+"""Workloads as programs in vectors of fp32 read them; their variants are lanes and vector registers, as in "16x32"."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import tvm
 
+from kintune.compiler.kernels.contraction import Reach
+from kintune.compiler.kernels.reading import Joined
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 
-__all__ = ["lanes_and_registers", "vector_variant"]
+__all__ = ["VectorCase", "vector_variant"]
 
 _REGISTERS = (16, 32)
+
+
+class VectorCase(NamedTuple):
+    """A workload, what decisions depend on, and the lanes and registers of a variant."""
+
+    sums: Joined
+    images: int
+    rows: Reach
+    columns: Reach
+    channels: int
+    filters: int
+    groups: int
+    lanes: int
+    registers: int
+
+    @classmethod
+    def of(cls, sums: Joined, reaches: tuple[Reach, Reach], variant: str, what: str) -> VectorCase:
+        """The workload for a variant, with what it reads along rows and columns; `what` names the programs in messages.
+
+        Raises:
+            BuildError: there is no such variant.
+        """
+        lanes, _, registers = variant.partition("x")
+        if not (lanes.isdecimal() and registers.isdecimal() and int(lanes) and int(registers) in _REGISTERS):
+            raise BuildError(f"{what} have no variant {variant}")
+        found = sums.found
+        rows, columns = reaches
+        return cls(
+            sums, found.images, rows, columns, found.channels, found.filters, found.groups, int(lanes), int(registers)
+        )
+
+    @property
+    def positions(self) -> int:
+        """The results of a filter."""
+        return self.images * self.rows.results * self.columns.results
 
 
 def vector_variant(target: tvm.target.Target) -> str:
     """The variant for a CPU; empty where the registers are neither 16 nor 32."""
     can = capabilities(target)
     return f"{can.lanes}x{can.registers}" if can.registers in _REGISTERS else ""
-
-
-def lanes_and_registers(variant: str, what: str) -> tuple[int, int]:
-    """The lanes of a vector and the number of registers of a variant; `what` names the programs in the message.
-
-    Raises:
-        BuildError: there is no such variant.
-    """
-    lanes, _, registers = variant.partition("x")
-    if not (lanes.isdecimal() and registers.isdecimal() and int(lanes) and int(registers) in _REGISTERS):
-        raise BuildError(f"{what} have no variant {variant}")
-    return int(lanes), int(registers)

@@ -90,8 +90,7 @@ class Blocks:
 
         The weights of a layer are read once for each block, and come from memory where they are many.
         """
-        turns = self.groups * (kernel.steps // kernel.unroll)
-        return 0 if self.g.places * self.own == 1 else -(-kernel.panel_bytes // (LINE_BYTES * turns))
+        return 0 if self.g.places * self.own == 1 else kernel.lines_for(self.groups)
 
     @property
     def line(self) -> int:
@@ -214,7 +213,7 @@ class Blocks:
             following = t * g.at(self.own) + o + g.at(1)
             place, own = tirx.floordiv(following, g.at(self.own)), tirx.floormod(following, g.at(self.own))
             further = place * g.at(self.panels) + part * g.at(self.own) + own
-            each = kernel.steps // kernel.unroll * kernel.lines * LINE_BYTES * weights // kernel.panel_bytes
+            each = kernel.turns * kernel.lines * LINE_BYTES * weights // kernel.panel_bytes
             asked = address(self.weights, further * g.at(weights) + q * g.at(each))
         return call_kernel(self.texts[-1].name, kernel, [data], [panel], address(self.products, of_products), asked)
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.tvm
 
 def test_tiles_have_the_products_that_meet_the_image() -> None:
     from kintune.compiler.kernels.contraction import Reach
-    from kintune.compiler.programs.image_tiles import Tile, edges, tiles_of
+    from kintune.compiler.kernels.image_tiles import Tile, edges, tiles_of
 
     reach = Reach(size=5, results=5, kernel=3, stride=1, dilation=1, before=1)
     first, second = tiles_of(reach, 3)
@@ -31,7 +31,7 @@ def test_all_products_are_in_one_tile(
     size: int, kernel: int, stride: int, dilation: int, before: int, after: int, columns: int
 ) -> None:
     from kintune.compiler.kernels.contraction import Reach
-    from kintune.compiler.programs.image_tiles import edges, tiles_of
+    from kintune.compiler.kernels.image_tiles import edges, tiles_of
 
     results = (size + before + after - (kernel - 1) * dilation - 1) // stride + 1
     if results < 1:
@@ -49,7 +49,7 @@ def test_all_products_are_in_one_tile(
 
 @given(st.integers(1, 30), st.lists(st.integers(1, 16), min_size=1))
 def test_even_widths_need_no_more_tiles(results: int, widths: list[int]) -> None:
-    from kintune.compiler.programs.image_tiles import even_widths
+    from kintune.compiler.kernels.image_tiles import even_widths
 
     numbers = {-(-results // width) for width in widths if width <= results}
     assert {-(-results // width) for width in even_widths(results, tuple(widths))} == numbers

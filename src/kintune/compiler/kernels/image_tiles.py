@@ -7,33 +7,33 @@ kernel whose places lie far apart, a loop computes the results of these one by o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Reach
-from kintune.compiler.programs.indexing import Indexing
+from kintune.compiler.kernels.loops import index, loop, sequence
 
 __all__ = [
-    "CONTENDED_CYCLES",
     "MOST_WRITTEN",
-    "PAIR_BYTES",
     "Tile",
+    "contended_cycles",
     "edges",
     "even_widths",
     "has_written_edges",
+    "inner_tiles",
     "is_shared",
+    "meets",
     "places_in_image",
     "share_of",
+    "through_row",
     "tiles_of",
 ]
 
-PAIR_BYTES = 128
-"""Two cache lines, which a core asks for together."""
-
-CONTENDED_CYCLES = 60.0
-"""Cycles of a result whose pair of cache lines another core writes to as well."""
+_PAIR_BYTES = 128  # two cache lines, which a core asks for together
+_CONTENDED_CYCLES = 60.0  # of a result whose pair of cache lines another core writes to as well
 
 MOST_WRITTEN = 6
 """Tiles of a row that are written out one by one, at most."""
@@ -72,6 +72,11 @@ def edges(reach: Reach, columns: int) -> tuple[int, int]:
     return complete.index(True), complete[::-1].index(True)
 
 
+def inner_tiles(reach: Reach, columns: int) -> int:
+    """The tiles of a row that lack no product."""
+    return len(tiles_of(reach, columns)) - sum(edges(reach, columns))
+
+
 def has_written_edges(reach: Reach, columns: int) -> bool:
     """Whether the tiles that lack products or results are written out; else their results are computed one by one."""
     return sum(edges(reach, columns)) <= MOST_WRITTEN
@@ -87,27 +92,72 @@ def is_shared(extent: int, shares: int) -> bool:
     return shares <= extent and -(-extent // -(-extent // shares)) == shares
 
 
-def share_of(number: Any, extent: int, shares: int, g: Indexing) -> tuple[Any, Any]:
+def contended_cycles(parts: int, own: int, columns: int) -> float:
+    """The cycles that each row of a task waits for other cores, if it has one of `parts`, of `own`, of the columns."""
+    return _CONTENDED_CYCLES if parts > 1 and any(4 * end % _PAIR_BYTES for end in (own, columns)) else 0.0
+
+
+def share_of(number: Any, extent: int, shares: int) -> tuple[Any, Any]:
     """Where share `number` of an extent begins, and its length: an int where all shares are equally long."""
     own = -(-extent // shares)
-    first = number * g.at(own)
-    return first, own if extent % own == 0 else tirx.min(g.at(own), g.at(extent) - first)
+    first = number * index(own)
+    return first, own if extent % own == 0 else tirx.min(index(own), index(extent) - first)
 
 
-def places_in_image(reach: Reach, y: Any, g: Indexing) -> tuple[Any, Any]:
+def places_in_image(reach: Reach, y: Any) -> tuple[Any, Any]:
     """The first row of the kernel that lies in the image for row `y` of the results, and how many rows do.
 
     With the reach of columns it gives the same for column `y`.
     """
     lowest = (reach.results - 1) * reach.stride + (reach.kernel - 1) * reach.dilation - reach.before
     if lowest < reach.size and not reach.before:
-        return g.at(0), reach.kernel
-    first: Any = g.at(0)
+        return index(0), reach.kernel
+    first: Any = index(0)
     if reach.before:
-        above = g.at(reach.before + reach.dilation - 1) - y * g.at(reach.stride)
-        first = tirx.max(g.at(0), tirx.floordiv(above, g.at(reach.dilation)))
-    end: Any = g.at(reach.kernel)
+        above = index(reach.before + reach.dilation - 1) - y * index(reach.stride)
+        first = tirx.max(index(0), tirx.floordiv(above, index(reach.dilation)))
+    end: Any = index(reach.kernel)
     if lowest >= reach.size:
-        below = g.at(reach.size + reach.before + reach.dilation - 1) - y * g.at(reach.stride)
-        end = tirx.min(end, tirx.floordiv(below, g.at(reach.dilation)))
-    return first, tirx.max(end - first, g.at(0))
+        below = index(reach.size + reach.before + reach.dilation - 1) - y * index(reach.stride)
+        end = tirx.min(end, tirx.floordiv(below, index(reach.dilation)))
+    return first, tirx.max(end - first, index(0))
+
+
+def meets(reach: Reach, position: int, place: int) -> bool:
+    """Whether a place of the kernel lies in the image at a position."""
+    return 0 <= position * reach.stride + place * reach.dilation - reach.before < reach.size
+
+
+def through_row(
+    reach: Reach,
+    columns: int,
+    tile: Callable[[Tile, Any, Any], Any],
+    single: Callable[[Any], Any],
+    share: Any = None,
+    shares: int = 1,
+) -> Any:
+    """The statement that computes a row of results, or the share of this number of it.
+
+    `tile(tile, first, number)` computes a tile from column `first` on; `number` counts those of the loop from 0, and is
+    None for a tile that is written out.  `single(x)` computes the result of column `x`.
+    """
+    every = tiles_of(reach, columns)
+    left, right = edges(reach, columns)
+    inner = every[left : len(every) - right]
+
+    def at_edge(some: Sequence[Tile], owner: int) -> list[Any]:
+        made = [tile(each, index(each.first), None) for each in some]
+        if some and not has_written_edges(reach, columns):
+            number, first = sum(each.columns for each in some), index(some[0].first)
+            made = [loop("single", number, lambda k: single(k + first))]
+        if share is None or shares == 1 or not made:
+            return made
+        return [tirx.IfThenElse(tirx.EQ(share, index(owner)), sequence(made), None)]
+
+    def looped() -> Any:
+        begin, number = (index(0), len(inner)) if share is None else share_of(share, len(inner), shares)
+        width, first = index(columns), index(inner[0].first)
+        return loop("tile", number, lambda k: tile(inner[0], (begin + k) * width + first, k))
+
+    middle = [looped()] if inner else []
+    return sequence([*at_edge(every[:left], 0), *middle, *at_edge(every[len(every) - right :], shares - 1)])
