@@ -82,6 +82,10 @@ NODES: dict[str, list[tuple[Any, ...]]] = {
     "identity": [("Identity", ["x"], ["y"])],
     "wrong for zeros": [("Equal", ["x", "zero"], ["is"]), ("Where", ["is", "one", "x"], ["y"])],
     "wrong for NaN": [("IsNaN", ["x"], ["is"]), ("Where", ["is", "zero", "x"], ["y"])],
+    "quantises": [
+        ("Identity", ["x"], ["y"]),
+        ("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero_point"]),
+    ],
     "magnifies": [("Clip", ["x", "", "tiny"], ["c"]), ("Mul", ["c", "much"], ["m"]), ("Mul", ["m", "more"], ["y"])],
     "refuses": [
         ("Clip", ["x", "", "seven"], ["c"]),
@@ -139,6 +143,7 @@ def test_what_is_wrong_on_extremes_alone_is_wrong_and_says_where(tmp_path: Path,
     assert found.disagreement.startswith("output 'y': ")
     assert found.disagreement.endswith(f"(onnxruntime, on {where})")
     assert where not in found.extremes
+    assert found.wrong_on == where
     assert found.max_abs_error == 0  # on the inputs that were drawn
     assert validated(tmp_path, kind, "identity", extremes=False).verdict is Verdict.RIGHT
 
@@ -171,20 +176,20 @@ class Process:
 
     met_denormals = False
 
-    def __init__(self, name: str, added: float = 0.0, ends_on: str = "") -> None:
-        self.name, self.turns, self._added, self._ends_on = name, 0, added, ends_on
+    def __init__(self, name: str, added: float = 0.0, ends_on: str = "", took_ms: float = 1.0) -> None:
+        self.name, self.turns, self._added, self._ends_on, self._took_ms = name, 0, added, ends_on, took_ms
 
     def turn(self, turn: BaselineTurn, _: float) -> tuple[float, ...]:
         self.turns += 1
         if self._ends_on and str(turn.inputs).endswith(self._ends_on):
             raise WorkerDied("it ended by SIGSEGV")
         save_outputs(Path(str(turn.outputs)), [load_inputs(str(turn.inputs))["x"] + np.float32(self._added)])
-        return (1.0,)
+        return (self._took_ms,)
 
 
-def started(tmp_path: Path, tuned: Process, other: Process) -> ExtremeCheck:
+def started(tmp_path: Path, tuned: Process, other: Process, first_extreme: str = "") -> ExtremeCheck:
     x = Tensor("x", SHAPE, "float32")
-    item = ValidationItem("m.kt", extremes=True, timed=False)
+    item = ValidationItem("m.kt", extremes=True, timed=False, first_extreme=first_extreme)
     run: Any = ValidationRun.__new__(ValidationRun)
     run.directory, run.conditions, run.item, run.once_ms = tmp_path, ValidationContext(threads=1), item, {}
     run.manifest, run.combination = manifest(calling("add", [x], [x])), Combination((x,), (x,))
@@ -201,6 +206,22 @@ def test_a_process_that_ends_on_extremes_is_wrong(tmp_path: Path) -> None:
     found = check.compare(NOTHING_COMPARED)
     assert found.compared == NAMES[:2]
     assert found.disagreement == "it does not run: it ended by SIGSEGV, on large inputs"
+    assert found.wrong_on == "large inputs"
+
+
+def test_slow_networks_run_on_the_set_that_was_wrong_before(tmp_path: Path) -> None:
+    slow = [Process("tuned", took_ms=2000.0), Process("onnxruntime")]
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    assert started(tmp_path / "a", *slow).compare(NOTHING_COMPARED).compared == NAMES[:1]
+    check = started(tmp_path / "b", *slow, first_extreme=NAMES[-2])
+    assert check.compare(NOTHING_COMPARED).compared == (NAMES[-2],)
+
+
+def test_what_a_model_quantises_is_not_compared_where_it_is_no_number(tmp_path: Path) -> None:
+    found = validated(tmp_path, "wrong for NaN", "quantises")
+    assert not found.disagreement
+    assert "inputs with one NaN" not in found.extremes
 
 
 @pytest.mark.parametrize("unclear", [{"doubtful": "rounding moves it"}, {"disagreement": "it differs"}])

@@ -157,7 +157,7 @@ class ValidationItem(msgspec.Struct, frozen=True):
     not lose more of the user's score than that allows; `held_back` asks it for data that no choice has seen.  With
     `find_slow`, a network of so many `flops` that takes too long for them, or beside a reference, is profiled, so that
     the result names the parts without a fast kernel.  With `extremes`, it also runs on sets of extreme inputs, beside a
-    runtime that runs the model itself.
+    runtime that runs the model itself: as many as there is time for, and always on the one that is `first_extreme`.
     """
 
     tuned: str
@@ -182,6 +182,7 @@ class ValidationItem(msgspec.Struct, frozen=True):
     find_slow: bool = False
     flops: float = 0.0
     extremes: bool = False
+    first_extreme: str = ""
 
 
 class BaselineItem(msgspec.Struct, frozen=True):

@@ -57,6 +57,7 @@ def combined(shapes: Sequence[Mapping[str, Sequence[int]]], results: Sequence[Va
         bound=next((result.bound for result in results if result.bound), ""),
         doubtful=next((result.doubtful for result in results if result.doubtful), ""),
         once_ms=results[0].once_ms,
+        wrong_on=next((result.wrong_on for result in results if result.wrong_on), ""),
         extremes=tuple(name for name in results[0].extremes if all(name in result.extremes for result in results)),
     )
 

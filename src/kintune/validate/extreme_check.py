@@ -49,10 +49,14 @@ _FLUSHED = "flushing, on extreme inputs"
 
 
 class ExtremeDifference(NamedTuple):
-    """The sets of extreme inputs that were compared, by name, and the first disagreement in a line, if there is one."""
+    """The sets of extreme inputs that were compared, by name, and the first disagreement in a line, if there is one.
+
+    `wrong_on` names the set of it.
+    """
 
     compared: tuple[str, ...] = ()
     disagreement: str = ""
+    wrong_on: str = ""
 
 
 class ExtremeCheck:
@@ -64,6 +68,7 @@ class ExtremeCheck:
         self._reference: BaselineProcess | None = None
         self._refused: dict[tuple[int, str], str] = {}
         self._limit_s = _LEAST_SECONDS
+        self._ended_at: dict[str, int] = {}
         self._with_denormals: set[int] = set()
         self._is_clear = True
         self.ended: dict[str, str] = {}
@@ -82,7 +87,7 @@ class ExtremeCheck:
         self._limit_s = max(_LEAST_SECONDS, *(_TIMES * run.once_ms.get(each.name, 0.0) / 1e3 for each in both))
         self._sets = run.inputs.add_extremes(run.manifest.hybrid is not None)
         took_ms = 0.0
-        for at in self._sets:
+        for at in sorted(self._sets, key=lambda at: self._sets[at].name != run.item.first_extreme):
             took_ms += sum(self._run_once(each, at) for each in both)
             if took_ms > _MOST_SECONDS * 1e3:
                 break
@@ -101,6 +106,7 @@ class ExtremeCheck:
                 self._refused[at, process.name] = str(error)
             except EngineError as error:
                 self.ended[process.name] = f"{error}, on {self._sets[at].name}"
+                self._ended_at[process.name] = at
             else:
                 self._with_denormals |= {at} if process.met_denormals else set()
                 return took_ms
@@ -115,25 +121,27 @@ class ExtremeCheck:
         self._is_clear = not ordinary.disagreement and not ordinary.doubtful
         if not self._sets or self._reference is None:
             return ExtremeDifference()
-        compared, disagreement, reference = [], "", self._reference.name
+        compared, wrong, reference = [], dict[str, str](), self._reference.name
         for at, each in self._sets.items():
             if not self._has_run(reference, at):
                 self._say(
-                    each, f"{reference} has not run on them: {self._refused.get((at, reference), 'it takes long')}"
+                    each, f"{reference} has not run on them: {self._refused.get((at, reference), 'no time is left')}"
                 )
             elif (at, TUNED) in self._refused:
-                disagreement = disagreement or f"it does not run on {each.name}: {self._refused[at, TUNED]}"
+                wrong[each.name] = f"it does not run on {each.name}: {self._refused[at, TUNED]}"
             elif self._has_run(TUNED, at) and self._run.conditions.max_error is None:
                 found = self._difference(at, each)
                 if found.disagreement:
-                    disagreement = disagreement or f"{found.disagreement} ({reference}, on {each.name})"
+                    wrong[each.name] = f"{found.disagreement} ({reference}, on {each.name})"
                 elif found.doubtful:
                     self._say(each, found.doubtful)
                 else:
                     compared.append(each.name)
         if TUNED in self.ended:
-            disagreement = disagreement or f"it does not run: {self.ended[TUNED]}"
-        return ExtremeDifference(tuple(compared), disagreement)
+            wrong[self._sets[self._ended_at[TUNED]].name] = f"it does not run: {self.ended[TUNED]}"
+        for name, how in wrong.items():
+            return ExtremeDifference(tuple(compared), how, name)
+        return ExtremeDifference(tuple(compared))
 
     def _has_run(self, name: str, at: int) -> bool:
         return Path(self._run.outputs_path(name, at)).exists()
@@ -150,8 +158,8 @@ class ExtremeCheck:
         if found.disagreement and flushes and at in self._with_denormals:
             name = self._run_other(_FLUSHED, at, flush=True) or name
             found = self._compare(at, each, name)
-        has_spread = not each.is_ordinary and self._spreading > 0  # an activation may have hidden where
-        if found.disagreement and (has_spread or each.is_borderline):
+        is_moved = not each.is_ordinary and (self._spreading > 0 or self._quantises)  # an activation may hide where
+        if found.disagreement and (is_moved or each.is_borderline):
             return found._replace(disagreement="", doubtful=found.disagreement)
         if not found.disagreement:
             return found

@@ -176,6 +176,7 @@ def _validate_combination(
         doubtful=difference.doubtful,
         once_ms=run.once_ms,
         extremes=extreme.compared,
+        wrong_on=extreme.wrong_on,
     )
 
 

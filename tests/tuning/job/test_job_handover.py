@@ -368,3 +368,25 @@ def test_what_a_slow_part_takes_is_said() -> None:
     assert slow_line(SlowPart(("Conv 'a'",), "a", 620e3, 25e3)) == "a takes 620 ms, and 25 ms in onnxruntime"
     alone = slow_line(SlowPart(("Conv 'a'",), "a", 620e3, None, 1.24))
     assert alone == "a takes 620 ms, at 1.2 GFLOP/s: there is no fast kernel for it"
+
+
+def test_the_set_of_extreme_inputs_that_was_wrong_is_the_first_one_from_then_on() -> None:
+    class Once(Cast):
+        tries = 0
+
+        def check(self, draft: Mapping[str, str]) -> ValidationResult:
+            self.tries += 1
+            wrong = msgspec.structs.replace(WRONG, wrong_on="inputs with one NaN")
+            return wrong if self.tries == 1 else super().check(draft)
+
+    asked = []
+
+    class Watching(Rehearsal):
+        def _answer(self, work: Work, item: bytes) -> bytes:
+            if work.stage.kind == StageName.CHECK:
+                asked.append(msgspec.msgpack.decode(item, type=ValidationItem).first_extreme)
+            return super()._answer(work, item)
+
+    Watching(lambda: Tools(World([], [""])), SPEC, Once()).run()
+    assert asked[0] == ""
+    assert set(asked[1:]) == {"inputs with one NaN"}

@@ -94,6 +94,7 @@ class JobState:
         self.checked_proof: ValidationResult | None = None
         self.draft: Packaged | None = None
         self.is_wrong = False
+        self.wrong_on = ""
         self.failure = ""
         self.culprit: str | None = None
         self.notes: list[str] = []
@@ -314,6 +315,7 @@ class JobState:
             self._attempted(drafted.failure or "it cannot be compiled", drafted.at_fault)
 
     def _fold_check(self, proof: ValidationResult) -> None:
+        self.wrong_on = self.wrong_on or proof.wrong_on
         if self.checked is None and proof.verdict is not Verdict.WRONG and (doubt := self._why_wrong(proof)):
             self.begin_check().give_up(doubt)  # rounding moves it as far, whatever programs and lowering it has
             self.draft, self.is_wrong, self.culprit = None, True, ""
@@ -330,6 +332,7 @@ class JobState:
                 self.notes.append(rounding_note(proof))
 
     def _fold_proof(self, proof: ValidationResult) -> None:
+        self.wrong_on = self.wrong_on or proof.wrong_on
         cause = self._why_wrong(proof)
         if cause and self.narrowing.chosen:
             self.packaged = None
