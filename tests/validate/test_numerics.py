@@ -410,3 +410,16 @@ def test_a_score_judges_what_could_not_be_compared() -> None:
     for score, verdict in ((0.85, Verdict.RIGHT), (0.7, Verdict.WRONG)):
         judged = judge_score(found, metric, score)
         assert (judged.verdict, judged.compared, judged.not_compared) == (verdict, {"y"}, {})
+
+
+def test_a_sigmoid_may_be_off_by_what_onnxruntime_s_is() -> None:
+    exact, theirs = np.array([1e-3, 2e-8]), np.array([1e-3, 0.0])
+    tolerances = 1e-3, 1e-7
+    assert compare_outputs(["y"], [theirs], [exact], *tolerances).verdict is Verdict.WRONG
+    assert compare_outputs(["y"], [theirs], [exact], *tolerances, sigmoids={"y"}).verdict is Verdict.RIGHT
+    exact[0] = theirs[0] = 1e-7
+    found = compare_outputs(["y"], [theirs], [exact], *tolerances, sigmoids={"y"})
+    assert found.verdict is Verdict.NOT_COMPARED
+    assert found.not_compared["y"].startswith("output 'y': its values, 1e-07 at most, are below the error of")
+    assert compare_outputs(["y"], [exact], [exact], *tolerances, sigmoids={"y"}).verdict is Verdict.RIGHT
+    assert compare_outputs(["y"], [exact + 1e-6], [exact], *tolerances, sigmoids={"y"}).verdict is Verdict.WRONG

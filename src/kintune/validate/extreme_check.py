@@ -209,24 +209,19 @@ class ExtremeCheck:
             reach = 0 if each.is_ordinary else _REACH * self._spreading
             output = settled(output, wanted, reach, hides_nan=self._hides_nan and not each.is_ordinary)
             own = [[sample[position]] for sample in samples if len(sample) == len(expected)]
-            found = compare_outputs([name], [output], [wanted], rtol, atol * typical(wanted), own, unsteady)
+            near = atol * typical(wanted)
+            found = compare_outputs([name], [output], [wanted], rtol, near, own, unsteady, run.sigmoids)
             worst = worse(worst, found)
         return worst
 
     @cached_property
-    def _model(self) -> onnx.ModelProto:
-        """The model, without weights that are in other files; an empty one if it is not an ONNX file."""
-        path = self._run.item.onnx
-        return onnx.ModelProto() if path is None else onnx.load(path, load_external_data=False)
-
-    @cached_property
     def _hides_nan(self) -> bool:
-        return hides_nan(self._model)
+        return hides_nan(self._run.model)
 
     @cached_property
     def _quantises(self) -> bool:
         """Whether the model rounds values to integers while it runs."""
-        return any(node.op_type.startswith(_QUANTISES) for node in nodes(self._model))
+        return any(node.op_type.startswith(_QUANTISES) for node in nodes(self._run.model))
 
     @cached_property
     def _spreading(self) -> int:

@@ -6,7 +6,7 @@ order cannot be expected to be nearer to the reference than the perturbed refere
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ __all__ = [
     "MAX_NOISE_SHARE",
     "NOISE_FACTOR",
     "NOTHING_COMPARED",
+    "SIGMOID_ERROR",
     "Bound",
     "Difference",
     "NoiseAllowance",
@@ -39,6 +40,9 @@ __all__ = [
 
 NOISE_FACTOR = 4.0
 """An output may be this many times as far from the reference as the perturbed reference is."""
+
+SIGMOID_ERROR = 5e-7
+"""More than the sigmoid of onnxruntime is off: it is a quotient of polynomials, and 0 below -18."""
 
 MAX_NOISE_SHARE = 0.1
 """It may be no farther, as a root mean square, than this share of the deviation of the reference's values."""
@@ -104,6 +108,7 @@ def compare_outputs(
     atol: float,
     samples: Sequence[Sequence[Array]] = (),
     unsteady: Mapping[str, str] = {},
+    sigmoids: Collection[str] = (),
 ) -> Difference:
     """Compares outputs with a reference's, position by position; `names` are for the message.
 
@@ -116,13 +121,15 @@ def compare_outputs(
 
     `samples` are the reference's outputs with noise: values that do not agree may differ by what these allow, see
     `noise_allowance`.  An output of another shape is not compared if noise changes its shape, too.  Outputs in
-    `unsteady` are not compared if they differ, for the reason there.
+    `unsteady` are not compared if they differ, for the reason there.  Those in `sigmoids` may be off by what
+    onnxruntime's sigmoid is; they are not compared if none of their values is larger.
     """
     if len(outputs) != len(reference):
         return Difference(np.inf, np.inf, f"{len(outputs)} outputs instead of {len(reference)}", norm=np.inf)
     worst = NOTHING_COMPARED
     for position, (name, output, expected) in enumerate(zip(names, outputs, reference, strict=True)):
-        found = _compare(name, output, expected, rtol, atol, [sample[position] for sample in samples])
+        noisy = [sample[position] for sample in samples]
+        found = _compare(name, output, expected, rtol, atol, noisy, SIGMOID_ERROR if name in sigmoids else 0.0)
         if (found.disagreement or found.doubtful) and name in unsteady:
             found = _not_compared(found, name, unsteady[name])
         worst = worse(worst, found)
@@ -170,7 +177,7 @@ def judge_score(found: Difference, metric: Metric, score: float) -> Difference:
 
 
 def _compare(
-    name: str, output: Array, expected: Array, rtol: float, atol: float, samples: Sequence[Array]
+    name: str, output: Array, expected: Array, rtol: float, atol: float, samples: Sequence[Array], floor: float
 ) -> Difference:
     if output.shape != expected.shape:
         wrong_shape = f"output {name!r} has shape {output.shape} instead of {expected.shape}"
@@ -195,6 +202,12 @@ def _compare(
     scaled = atol * min(1.0, _root_mean_square(b[finite]) or 1.0)
     plain = np.zeros_like(magnitude) if exact else scaled + rtol * magnitude
     wrong = error > plain
+    if floor and wrong.any():
+        wrong, largest = error > np.maximum(plain, floor), float(magnitude.max())
+        if not wrong.any() and largest <= floor:
+            why = f"its values, {largest:.2g} at most, are below the error of onnxruntime's sigmoid"
+            return _not_compared(NOTHING_COMPARED, name, why)
+        plain = np.maximum(plain, floor)
     present = magnitude[magnitude > 0]
     with np.errstate(over="ignore"):
         relative = error / np.maximum(magnitude, np.median(present) if present.size else 1.0)

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
+import onnx
 
 from kintune.core.capabilities import Capabilities, capabilities_of
 from kintune.core.config import Metric
@@ -21,6 +22,7 @@ from kintune.core.stage_requests import ValidationContext, ValidationItem, workl
 from kintune.core.verdict import Verdict
 from kintune.errors import EngineError, InputError, NumericsError
 from kintune.hardware.cores import choose_cores
+from kintune.models.final_sigmoids import final_sigmoids
 from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.inputs import Array
 from kintune.runtime.package import Manifest, read_manifest
@@ -107,6 +109,17 @@ class ValidationRun:
         self.given_draws = manifest.hybrid is not None and not board and _draws_numbers(item.tuned)
         self.once_ms: dict[str, float] = {}
         """The milliseconds of a single run in exact arithmetic, by name."""
+
+    @cached_property
+    def model(self) -> onnx.ModelProto:
+        """The model, without weights that are in other files; an empty one if it is not an ONNX file."""
+        path = self.item.onnx
+        return onnx.ModelProto() if path is None else onnx.load(path, load_external_data=False)
+
+    @cached_property
+    def sigmoids(self) -> frozenset[str]:
+        """The outputs that are a sigmoid."""
+        return final_sigmoids(self.model)
 
     def run_untuned(self) -> dict[str, tuple[float, ...]]:
         """Runs the untuned network once, on a board several times if it is quick; returns its latency."""
@@ -288,9 +301,8 @@ class ValidationRun:
         names = name_parts(list(parts), [tensor.name for tensor in self.combination.outputs])
         tuned, expected = self.outputs(TUNED, at), list(parts.values())
         samples = [sample for sample in samples if len(sample) == len(expected)]
-        found = compare_outputs(
-            names, tuned, expected, self.conditions.rtol, self.conditions.atol, samples, unsteady or {}
-        )
+        rtol, atol = self.conditions.rtol, self.conditions.atol
+        found = compare_outputs(names, tuned, expected, rtol, atol, samples, unsteady or {}, self.sigmoids)
         source = f"{reference}, {self.item.input_names[at]}" if len(self.item.input_names) > 1 else reference
         if found.disagreement and (chosen := self.inputs.chosen(at)):
             source = f"{source}, {chosen}"

@@ -26,6 +26,22 @@ def test_a_reference_does_not_saturate_products_of_bytes(tmp_path: Path) -> None
     assert (reference.run()[0] == 64 * 255 * 127).all()
 
 
+def test_a_reference_computes_final_sigmoids_exactly(tmp_path: Path) -> None:
+    import onnx
+    from onnx import parser
+
+    path, values = tmp_path / "m.onnx", np.array([-30.0, -17.0, 0.5], np.float32)
+    onnx.save(
+        parser.parse_model('<ir_version: 8, opset_import: ["": 17]> m (float[3] x) => (float[3] y) { y = Sigmoid(x) }'),
+        path,
+    )
+    for exact in (True, False):
+        runtime = make_baseline("onnxruntime", exact=exact)
+        runtime.prepare(BaselineModel(onnx=str(path)), 1, {"x": values})
+        found, wanted = runtime.run()[0], 1 / (1 + np.exp(-values.astype(np.float64)))
+        assert np.allclose(found, wanted, rtol=1e-6, atol=0) is exact
+
+
 def test_noise_leaves_the_weights_alone_from_which_extents_are_computed() -> None:
     from onnx import parser
 

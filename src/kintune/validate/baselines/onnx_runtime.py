@@ -9,7 +9,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from kintune.core.dtypes import numpy_dtype
+from kintune.models.final_sigmoids import exact_sigmoid, leave_out
 from kintune.models.given_draws import give_draws
 from kintune.models.wide_bfloat16 import widen_bfloat16
 from kintune.runtime.inputs import Array
@@ -42,6 +43,7 @@ class OnnxRuntime:
     With `exact` it does not optimise the graph: optimised, it multiplies in 8 bits what the model dequantises, and
     keeps halves wider than the model says.  A file that names operators in 8 bits is optimised even so, with settings
     against the former and against saturation.  A model of bfloat16 that it has no kernels for runs in float32 then.
+    Outputs that are a sigmoid are that of float64.
     """
 
     _flush = False  # denormal numbers
@@ -50,6 +52,7 @@ class OnnxRuntime:
     _threads: int
     _weights: list[Any]
     _inputs: dict[str, Array]
+    _sigmoids: frozenset[str] = frozenset()  # outputs whose sigmoid is still to be computed
     _narrow: frozenset[str] | None = None  # outputs that are bfloat16, where the model runs in float32 instead
 
     def __init__(self, exact: bool = False) -> None:
@@ -95,7 +98,7 @@ class OnnxRuntime:
         options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = _ERRORS_ONLY
-        if self._exact and _multiplies_bytes(path):  # on CPUs without VNNI its products saturate unless told not to
+        if self._exact and _contains(path, _IN_BYTES):  # on CPUs without VNNI its products saturate unless told not to
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
             options.add_session_config_entry("session.x64quantprecision", "1")
             options.add_session_config_entry("session.disable_quant_qdq", "1")
@@ -112,14 +115,15 @@ class OnnxRuntime:
             options.add_session_config_entry("session.set_denormal_as_zero", "1")
         self._weights = [] if seed is None else _replace_weights(path, options, seed)  # the session reads these
         try:
-            return _open(path, options, given_draws=self._subject.given_draws)
+            session, self._sigmoids = _open(path, options, given_draws=self._subject.given_draws, exact=self._exact)
+            return session
         except Exception:
             if not self._exact:
                 raise
             wide = _widened(path, seed)
             if wide is None:
                 raise
-        content, self._narrow = wide
+        (content, self._narrow), self._sigmoids = wide, frozenset()
         return onnxruntime.InferenceSession(content, options, providers=_PROVIDERS)
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
@@ -130,7 +134,10 @@ class OnnxRuntime:
         """Run once."""
         if self._narrow is None:
             outputs: list[Array] = self._session.run(None, self._inputs)
-            return outputs
+            if not self._sigmoids:
+                return outputs
+            named = zip([value.name for value in self._session.get_outputs()], outputs, strict=True)
+            return [exact_sigmoid(array) if name in self._sigmoids else array for name, array in named]
         short = numpy_dtype("bfloat16")
         fed = {n: array.astype(np.float32) if array.dtype == short else array for n, array in self._inputs.items()}
         names = [value.name for value in self._session.get_outputs()]
@@ -144,8 +151,10 @@ class OnnxRuntimeFlushing(OnnxRuntime):
     _flush = True
 
 
-def _open(path: str, options: Any, *, given_draws: bool = False) -> Any:
+def _open(path: str, options: Any, *, given_draws: bool, exact: bool) -> tuple[Any, frozenset[str]]:
     """Opens a session of the model; with `given_draws`, it draws the same numbers in each run.
+
+    If it is `exact`, final sigmoids are left out; the outputs that lack theirs are returned as well.
 
     A file whose format is newer than onnxruntime knows is opened as one of the newest format that it knows: the
     operators that it knows need nothing newer, and its error names any other operator.
@@ -154,12 +163,14 @@ def _open(path: str, options: Any, *, given_draws: bool = False) -> Any:
     import onnxruntime
 
     content: str | bytes = path
-    model = onnx.load(path, load_external_data=False) if given_draws else onnx.ModelProto()
-    if given_draws and give_draws(model):
+    changes = given_draws or (exact and _contains(path, (b"Sigmoid",)))
+    model = onnx.load(path, load_external_data=False) if changes else onnx.ModelProto()
+    sigmoids = leave_out(model) if exact else frozenset()
+    if (given_draws and give_draws(model)) or sigmoids:
         options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
         content = model.SerializeToString()
     try:
-        return onnxruntime.InferenceSession(content, options, providers=_PROVIDERS)
+        return onnxruntime.InferenceSession(content, options, providers=_PROVIDERS), sigmoids
     except Exception as error:
         known = _NEWEST_FORMAT.search(str(error))
         if known is None:
@@ -167,7 +178,7 @@ def _open(path: str, options: Any, *, given_draws: bool = False) -> Any:
     model = onnx.load(path, load_external_data=False) if isinstance(content, str) else model
     model.ir_version = int(known.group(1))
     options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=_PROVIDERS)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=_PROVIDERS), sigmoids
 
 
 def _widened(path: str, seed: int | None) -> tuple[bytes, frozenset[str]] | None:
@@ -187,13 +198,13 @@ def _widened(path: str, seed: int | None) -> tuple[bytes, frozenset[str]] | None
     return None if narrow is None else (model.SerializeToString(), narrow)
 
 
-def _multiplies_bytes(path: str) -> bool:
-    """Whether the file names an operator that multiplies in 8 bits."""
+def _contains(path: str, names: Sequence[bytes]) -> bool:
+    """Whether the file has one of these names anywhere."""
     with open(path, "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return False
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return any(content.find(name) >= 0 for name in _IN_BYTES)
+            return any(content.find(name) >= 0 for name in names)
 
 
 def _replace_weights(path: str, options: Any, seed: int) -> list[Any]:
