@@ -154,6 +154,9 @@ class Contraction(NamedTuple):
     have zero points, `zeros`.  `parameters` are the positions of the weights among those of the function, where their
     layout may be chosen.  A weight is the expression `weight_at` of the `variables` i, j, c, f and the group.
 
+    Where other blocks compute the data row by row from the parameters, with sums of their own, as a norm does, they are
+    the `prologue`: a function of the parameters and of the data, which it stores.
+
     `nests` are all blocks of the function; `replaced` are the positions among them of the sum, the last, and of the
     block that writes its data with the border, if any.
     """
@@ -175,6 +178,7 @@ class Contraction(NamedTuple):
     blockwise: Any = None  # a `Blockwise`
     scales: Any = None
     zeros: Any = None
+    prologue: Any = None  # a PrimFunc
 
     @property
     def position(self) -> int | None:

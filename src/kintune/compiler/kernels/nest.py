@@ -383,7 +383,8 @@ class _InRegisters(_Writer):
 
             return self.rows.tiles(batch, number, group, tile)
 
-        return loop("depth", depths, lambda d: loop("panel", own, lambda each: panel(d, each)))
+        tiles = loop("depth", depths, lambda d: loop("panel", own, lambda each: panel(d, each)))
+        return sequence([*self.rows.begun, tiles])
 
     def _tile(self, tile: RowTile, o: Any, number: Any, depth: Any, ahead: Address | None) -> Any:
         """The sums of a tile with a panel, the number of which in its group is given, and what follows them; of one

@@ -30,16 +30,18 @@ from kintune.compiler.kernels.contraction import (
     described,
 )
 from kintune.compiler.kernels.epilogue import Epilogue, epilogue_of
-from kintune.compiler.kernels.loops import INDEX, replaced
+from kintune.compiler.kernels.loops import INDEX, as_root, replaced, sequence
 from kintune.compiler.kernels.padding_block import Padding, padding_of
-from kintune.compiler.space.weights import weight_positions
+from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
 from kintune.errors import BuildError
 from kintune.models.blockwise import ANNOTATION, BITS, PACKED, REAL, Blockwise, parse_blockwise
 from kintune.models.blockwise_kernel import weight_of
 
-__all__ = ["Joined", "find", "joined", "linear", "require"]
+__all__ = ["Joined", "find", "joined", "linear", "require", "restored"]
 
 _IMAGE = 3  # axes of images, rows and columns, before those of channels
+
+_OF_A_PROLOGUE = 2  # sums at least, where one is in a prologue
 
 _WORKLOADS = 32  # whose contractions are kept, since several programs ask for them again and again
 
@@ -54,7 +56,10 @@ _WORDS = {
 
 
 class Joined(NamedTuple):
-    """The workload with what follows its sum in one block, the sum, and that block; None where nothing follows."""
+    """The workload with what follows its sum in one block, the sum, and that block; None where nothing follows.
+
+    The module of a sum with a prologue lacks the blocks of that, and has the data as its last parameter.
+    """
 
     module: tvm.IRModule
     found: Contraction
@@ -63,7 +68,7 @@ class Joined(NamedTuple):
     @property
     def data_position(self) -> int:
         """The position of the data among the parameters; -1 where it is none of them."""
-        return _position(self.module["main"], self.found.data)
+        return -1 if self.found.prologue is not None else _position(self.module["main"], self.found.data)
 
     @property
     def result_position(self) -> int:
@@ -83,17 +88,75 @@ class Joined(NamedTuple):
         return frozenset(at for at in found if at is not None and at >= 0 and str(params[at].dtype) == "float32")
 
 
-def joined(module: tvm.IRModule, types: str = OF_FLOATS, kinds: Sequence[str] = (DENSE,)) -> Joined | None:
+def joined(
+    module: tvm.IRModule, types: str = OF_FLOATS, kinds: Sequence[str] = (DENSE,), *, prologues: bool = False
+) -> Joined | None:
     """The contraction of a workload (function `main`) that has nothing else than what follows it, put in one block.
 
-    Returns None for a workload without a contraction of these types and kinds, with indices of another type than
-    networks have, or where one block cannot hold what follows.
+    With `prologues`, other blocks may compute its data row by row.  Returns None for a workload without a contraction
+    of these types and kinds, with indices of another type than networks have, or where one block cannot hold what
+    follows.
     """
-    return _joined(module, module["main"], types, tuple(kinds))
+    return _joined(module, module["main"], types, tuple(kinds), prologues)
 
 
 @lru_cache(_WORKLOADS)
-def _joined(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds: tuple[str, ...]) -> Joined | None:
+def _joined(
+    module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds: tuple[str, ...], prologues: bool
+) -> Joined | None:
+    cut = _cut(function)
+    if cut is None:
+        return _alone(module, function, types, kinds)
+    found = _alone(tvm.IRModule({"main": cut[0]}, attrs=module.attrs), cut[0], types, kinds) if prologues else None
+    return None if found is None else found._replace(found=found.found._replace(prologue=cut[1]))
+
+
+def _cut(function: tvm.tirx.PrimFunc) -> tuple[tvm.tirx.PrimFunc, tvm.tirx.PrimFunc] | None:
+    """The function without the blocks that compute the data of its last sum, if these have sums, and a function of
+    them.  Both have the data as another parameter.
+    """
+    nests = nests_of(function)
+    sums = [at for at, nest in enumerate(nests or ()) if nest.block.init is not None]
+    if nests is None or len(sums) < _OF_A_PROLOGUE:
+        return None
+    for operands in _operands(nests[sums[-1]]):
+        data, inside, read = operands.data.source, list[int](), [operands.data.source]
+        for at in reversed(range(sums[-1])):
+            if _is_one_of(nests[at].block.body.buffer, read):
+                inside.insert(0, at)
+                read += [load.source for load in loads_in(nests[at].block)]
+        made = [nests[at].block.body.buffer for at in inside]
+        outside = [at for at in range(len(nests)) if at not in inside]
+        readers = [at for at in outside if any(_is_one_of(load.source, made) for load in loads_in(nests[at].block))]
+        if readers != [sums[-1]] or not set(inside).intersection(sums):
+            continue
+        parts = []
+        for chosen in (outside, inside):
+            own = [each for each in function.body.block.alloc_buffers if _is_one_of(each, made) == (chosen is inside)]
+            buffers = [each for each in own if not each.same_as(data)]
+            body = as_root(sequence([nests[at].statement for at in chosen]), buffers)
+            parts.append(tvm.tirx.PrimFunc([*function.params, data], body, function.ret_type, function.attrs))
+        return parts[0], parts[1]
+    return None
+
+
+def restored(module: tvm.IRModule, sums: Joined) -> tvm.IRModule:
+    """A program that was written for the module of `sums`, as one for the whole workload.
+
+    Schedules may no longer choose the layout of what the prologue reads.
+    """
+    prologue, function = sums.found.prologue, module["main"]
+    if prologue is None:
+        return module
+    read = [load.source for load in loads_in(prologue.body)]
+    *params, _ = function.params
+    free = [at for at in sorted(weight_positions(function)) if not _is_one_of(prologue.params[at], read)]
+    made = tvm.tirx.PrimFunc(params, function.body, function.ret_type, function.attrs)
+    made = made.with_attr(LAYOUT_FREE, free) if free else made.without_attr(LAYOUT_FREE)
+    return tvm.IRModule({"main": made}, attrs=module.attrs)
+
+
+def _alone(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds: tuple[str, ...]) -> Joined | None:
     found = find(module, types, kinds)
     if found is not None and found.index_type != INDEX:
         return None
@@ -120,13 +183,15 @@ def _joined(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds
     return None if epilogue is None else Joined(schedule.mod, found, epilogue)
 
 
-def require(module: tvm.IRModule, types: str = OF_FLOATS, kinds: Sequence[str] = (DENSE, BATCHED)) -> Joined:
+def require(
+    module: tvm.IRModule, types: str = OF_FLOATS, kinds: Sequence[str] = (DENSE, BATCHED), *, prologues: bool = False
+) -> Joined:
     """What `joined` finds.
 
     Raises:
         BuildError: the workload has no contraction of these types and kinds.
     """
-    found = joined(module, types, kinds)
+    found = joined(module, types, kinds, prologues=prologues)
     if found is None:
         raise BuildError(f"there are no {_WORDS[types]}")
     return found

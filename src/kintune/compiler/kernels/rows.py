@@ -228,8 +228,8 @@ class TaskRows(Rows):
 
     def _valid(self, start: Any, number: int) -> Any:
         """The rows that there are of so many units from a row on."""
-        rows = number * self.height
-        return rows if self.lines.length % rows == 0 else tirx.min(index(rows), index(self.lines.length) - start)
+        rows, length = number * self.height, self.lines.length
+        return rows if length % (self.units * self.height) == 0 else tirx.min(index(rows), index(length) - start)
 
 
 def copied_lines(lines: Lines, height: int, units: int) -> int:

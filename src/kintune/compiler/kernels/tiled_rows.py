@@ -124,6 +124,8 @@ class TiledRows:
         self.down, self.across = live_part(found.rows), live_part(found.columns)
         self.batches = found.images if walk is Walk.LINES else 1
         self.data, self.reads, self.buffers = found.data, [found.data], list[Any]()
+        self.begun: list[Any] = []
+        """The statements at the begin of a task."""
         self._pixel = found.groups * found.channels  # values of a place of the image
 
     def tiles(self, image: Any, block: Any, group: Any, computed: Callable[[RowTile, Any], Any]) -> Any:

@@ -26,6 +26,7 @@ from kintune.compiler.kernels.reading import Joined, joined, require
 from kintune.compiler.kernels.rows import Lines, Rows, Units
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.kernels.unpacking import Packing, product_text, unpacking_text
+from kintune.compiler.programs.prologue import COPIED, computed_rows, has_rows
 from kintune.compiler.programs.tiling_program import NestProgram
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
@@ -121,14 +122,16 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return one variant for such a product, which at most elementwise operations follow."""
         can = capabilities(target)
-        if not can.llvm_kernels or joined(module, OF_BLOCKWISE) is None:
+        if not can.llvm_kernels or (found := joined(module, OF_BLOCKWISE, prologues=True)) is None:
+            return ()
+        if not has_rows(found.found):
             return ()
         way = _PERMUTES if can.has((_VECTOR,)) else _CONVERTS
         return (f"{way}{can.lanes}",)
 
     def case(self, module: tvm.IRModule, variant: str) -> _Case:
         """The workload, and how a variant computes it."""
-        return _Case(require(module, OF_BLOCKWISE), *_way(variant))
+        return _Case(require(module, OF_BLOCKWISE, prologues=True), *_way(variant))
 
     def lists(self, case: _Case) -> Mapping[str, Sequence[Blocking]]:
         """All tiles, blocks of rows and parts of the panels that make different programs, with work for each task."""
@@ -160,14 +163,17 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
         number = b.blocks * -(-case.panels(b.vectors) // own)
         groups = -(-case.found.positions // (b.blocks * b.rows))
         beside = float(sum(case.packing(b.vectors).panel_bytes) - kernel.panel_bytes)  # floats do not come from far
-        return Work(kernel, groups, own, number, p.depth * 4, prepared=prepared, extra=extra, beside=beside)
+        copied = groups * b.rows * p.depth * 4 * COPIED if case.found.prologue is not None else 0.0
+        return Work(
+            kernel, groups, own, number, p.depth * 4, copied=copied, prepared=prepared, extra=extra, beside=beside
+        )
 
     def stages(self, case: _Case, b: Blocking) -> Stages:
         """What computes the sums, and what follows them."""
         w, p = case.found, case.found.blockwise
         panel, number = b.vectors * case.lanes, case.panels(b.vectors)
         image = Image.of_matrix(w.positions, p.inputs, p.depth)
-        data, filling = brought_in(image, w.data, None, [])
+        data, filling = (w.data, []) if w.prologue is not None else brought_in(image, w.data, None, [])
         packing, kernel = case.packing(b.vectors), case.kernel(b)
         made = text_of(kernel) if b.unpacks else product_text(packing, b.rows)
         statements, buffers = [], []
@@ -200,6 +206,8 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
             panels = Panels(number, buffers, lambda *_: [whole], unpacked, (unpacking,), (floats, size))
         units = -(-w.positions // (b.blocks * b.rows)) * b.rows
         of_data = Rows(Units(Lines.of(image), w.extents, 1, units), data)
+        if w.prologue is not None:
+            of_data = computed_rows(w, p.depth, units)
         target = Target(w.result, w.filters, case.sums.epilogue)
         nest = Nest(w.name, of_data, panels, target, (Share(kernel, made),), b.parts)
         return Stages([*statements, *filling, tasks(nest)], [*buffers, *([data] if filling else [])])

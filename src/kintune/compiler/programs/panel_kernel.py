@@ -29,6 +29,7 @@ from kintune.compiler.kernels.packing import packing_block, weight_by_value
 from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, TaskRows, Units
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.panel_form import SIZE, Form, Inner, Kept, Tiling, Way, form_of
+from kintune.compiler.programs.prologue import read_by, row_writer
 
 __all__ = ["kernels", "row_values", "write_sum"]
 
@@ -137,6 +138,17 @@ def _rows(found: Contraction, form: Form, inner: Inner, tiling: Tiling, kept: Ke
     if form.way is Way.GATHERED:
         return _gathered(found, form, of(lines), writer)
     rows = buffer("rows", (units * inner.rows * lines.pitch + CHUNK,), BF16_BITS, "global")
+    if found.prologue is not None:
+        computed = buffer("computed", (found.channels,), "float32", "global")
+        written = row_writer(found, computed)
+
+        def rounded(_: Any, row: Any, start: Any, __: Any) -> Any:
+            given = address(computed, index(0)), address(rows, start)
+            return sequence([written(row, index(0)), call_copy("kt_round", *given, found.channels, SIZE * CHUNK)])
+
+        made = TaskRows(of(lines), found.data, rows, rounded)
+        made.reads, made.buffers = read_by(found), [rows, computed]
+        return made
 
     def direct(_: Any, row: Any, start: Any, __: Any) -> Any:
         line, place = index(0), row

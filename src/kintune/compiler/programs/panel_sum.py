@@ -16,11 +16,12 @@ from kintune.compiler.kernels.contraction import DENSE, Contraction
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.cost import Work
 from kintune.compiler.kernels.instructions import PAIRS, TILE_ROWS
-from kintune.compiler.kernels.reading import Joined, joined, require
+from kintune.compiler.kernels.reading import Joined, joined, require, restored
 from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.panel_form import SIZE, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import kernels, write_sum
+from kintune.compiler.programs.prologue import has_rows
 from kintune.compiler.programs.tiling_program import NestProgram
 from kintune.core.candidate import Decision
 from kintune.errors import BuildError
@@ -70,8 +71,8 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
         kind = next((kind for kind in NEEDED if can.has(NEEDED[kind])), None)
         if kind is None:
             return ()
-        matched = joined(module)
-        if matched is None or matched.found.flops < _LEAST_FLOPS:
+        matched = joined(module, prologues=True)
+        if matched is None or matched.found.flops < _LEAST_FLOPS or not has_rows(matched.found):
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
 
@@ -96,7 +97,7 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
         others = tuple(params[position] for position in sorted(set(kept) - {data, result}))
         in_bf16 = Kept(data in kept, result in kept, others)
         stages = write_sum(matched.found, case.inner, tiling, matched.epilogue, in_bf16)
-        written = with_stages(matched.module, matched.found, stages, matched.epilogue)
+        written = restored(with_stages(matched.module, matched.found, stages, matched.epilogue), matched)
         return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
@@ -107,7 +108,7 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
         Raises:
             BuildError: the workload has no such sum.
         """
-        matched = require(module, kinds=(DENSE,))
+        matched = require(module, kinds=(DENSE,), prologues=True)
         if not rounded:
             return matched.keepable
         read = [] if matched.epilogue is None else matched.epilogue.operands
@@ -116,7 +117,7 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
 
     def case(self, module: tvm.IRModule, variant: str) -> _Case:
         """The workload and its kernel."""
-        matched = require(module, kinds=(DENSE,))
+        matched = require(module, kinds=(DENSE,), prologues=True)
         if variant not in NEEDED:
             raise BuildError(f"{self.name} has no variant {variant}")
         inner = _inner(matched.found, variant)

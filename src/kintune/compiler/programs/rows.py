@@ -24,7 +24,7 @@ from kintune.compiler.programs.row_passes import Binding, Pass, Rows, read_rows
 from kintune.compiler.programs.row_text import calls_functions, lane_loop, stores, strides_of, written
 from kintune.compiler.programs.wrapping import without_wrapping
 
-__all__ = ["LANES", "write_rows"]
+__all__ = ["LANES", "row_statement", "write_rows"]
 
 LANES = 64
 """Accumulators of a reduction, and rows that are computed together."""
@@ -58,6 +58,15 @@ def write_rows(function: tvm.tirx.PrimFunc, lanes: int = LANES) -> tvm.tirx.Prim
 
 def _by_rows(rows: Rows, lanes: int) -> Any:
     """One row after another; None where the elements of a row do not lie side by side."""
+    body = row_statement(rows, lanes)
+    long = math.prod(rows.column_extents) >= _LEAST_LENGTH
+    return None if body is None else over_rows(rows.rows, rows.row_extents, body, numbered=long)
+
+
+def row_statement(rows: Rows, lanes: int = LANES) -> Any:
+    """The statement that computes one row, by the variables of the rows; None where its elements do not lie side by
+    side.
+    """
     reducing = [each for each in rows.passes if each.combine is not None]
     if any(not _runs_along(each, rows.columns, rows.column_extents) for each in reducing):
         return None
@@ -66,8 +75,7 @@ def _by_rows(rows: Rows, lanes: int) -> Any:
     writer = _Writer(rows, lanes)
     for each in passes:
         statements += writer.statements(each)
-    long = math.prod(rows.column_extents) >= _LEAST_LENGTH
-    return over_rows(rows.rows, rows.row_extents, sequence(statements), numbered=long)
+    return sequence(statements)
 
 
 class _Writer:

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import tvm
 
 from kintune.compiler.kernels.cost import Work, cycles
-from kintune.compiler.kernels.reading import Joined
+from kintune.compiler.kernels.reading import Joined, restored
 from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.kept_parameters import keep
@@ -59,7 +59,8 @@ class TilingProgram(ABC, Generic[C, T]):
         """
         case = self.case(module, variant)
         changed, found, epilogue = case.sums
-        return with_stages(changed, found, self.stages(case, self.picked(case, decisions)), epilogue)
+        written = with_stages(changed, found, self.stages(case, self.picked(case, decisions)), epilogue)
+        return restored(written, case.sums)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""

@@ -35,6 +35,7 @@ from kintune.compiler.kernels.packing import packing_block
 from kintune.compiler.kernels.reading import joined, require
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.kernels.tiled_rows import TiledRows, Walk, few_tiles, live_part, walk_of
+from kintune.compiler.programs.prologue import compute_all_rows, has_rows
 from kintune.compiler.programs.tiling_program import TilingProgram
 from kintune.compiler.programs.vector_variants import VectorCase, vector_variant
 from kintune.errors import BuildError
@@ -126,9 +127,11 @@ class VectorSum(TilingProgram[VectorCase, Tiling]):
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """One variant for a large enough sum with at most an epilogue, if a register tile fits it."""
         variant = vector_variant(target)
-        if not variant or joined(module, kinds=_KINDS) is None:
+        if not variant or joined(module, kinds=_KINDS, prologues=True) is None:
             return ()
         case = self.case(module, variant)
+        if not has_rows(case.sums.found):
+            return ()
         is_worth = case.sums.found.flops >= _LEAST_FLOPS
         if _is_few(case):
             is_worth = case.filters * _depth(case) >= _LEAST_WEIGHTS
@@ -136,7 +139,7 @@ class VectorSum(TilingProgram[VectorCase, Tiling]):
 
     def case(self, module: tvm.IRModule, variant: str) -> VectorCase:
         """The workload, and how a variant computes it."""
-        sums = require(module, kinds=_KINDS)
+        sums = require(module, kinds=_KINDS, prologues=True)
         reaches = live_part(sums.found.rows).reach, live_part(sums.found.columns).reach
         return VectorCase.of(sums, reaches, variant, "sums of products")
 
@@ -179,6 +182,8 @@ class VectorSum(TilingProgram[VectorCase, Tiling]):
         """What computes the sums, and what follows them."""
         found, kernel, walk = case.sums.found, _kernel(case, tiling), _walk(case)
         rows = TiledRows(found, walk, tiling.rows, tiling.blocks)
+        if found.prologue is not None:
+            compute_all_rows(found, rows)
         number, panel = _panels(case, tiling.vectors), tiling.vectors * case.lanes
         packed = buffer("panels", (number, rows.depth, panel), "float32", "global")
 
@@ -271,6 +276,8 @@ def _tiles(case: VectorCase) -> tuple[tuple[int, int], ...]:
     """The register tiles, positions by vectors; none where these would be mostly zeros, filled up to whole vectors."""
     is_few, registers = _is_few(case), case.registers
     least = _LEAST_FEW_USE if is_few else _LEAST_FILLED * _used(case, 1)
+    if case.sums.found.prologue is not None and not is_few:  # each task computes all rows
+        return ()
     if is_few:
         possible = list(itertools.product(_heights(case), _FEW_VECTORS))
     elif _used(case, 1) < _LEAST_USE or case.columns.kernel > _MOST_KERNEL:
