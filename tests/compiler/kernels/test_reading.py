@@ -674,11 +674,11 @@ def further_modules() -> list[Any]:
     import tvm
     from tvm import te
 
-    from tests.compiler.programs.test_blockwise_product import Product, workload_of
+    from tests.support.sums import FewBits
 
     grouped = Case(channels=12, filters=8, groups=4, kernel=(3, 2), stride=(2, 1), group_axis=True, after=("bias",))
     quantised = [(4, "", 100), (4, "packed", 64), (4, "real", 64), (8, "", 100), (8, "packed", 64), (8, "real", 64)]
-    products = [Product(bits=bits, zeros=zeros, inputs=inputs, block=32) for bits, zeros, inputs in quantised]
+    products = [FewBits((1,), 48, inputs, bits, 32, zeros).module() for bits, zeros, inputs in quantised]
     data, weight = te.placeholder((2, 3, 8), "uint8", "data"), te.placeholder((2, 8, 5), "int8", "weight")
     k = te.reduce_axis((0, 8), "k")
 
@@ -688,7 +688,7 @@ def further_modules() -> list[Any]:
     sums = te.compute((2, 3, 5), element, name="sums")
     function = te.create_prim_func([data, weight, sums], index_dtype_override="int64")
     batched = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    return [workload(grouped), batched, *map(workload_of, products)]
+    return [workload(grouped), batched, *products]
 
 
 def test_what_lowering_says_of_each_layer_is_what_its_loops_say() -> None:

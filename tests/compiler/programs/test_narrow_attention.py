@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 from tests.compiler.programs.test_attention import drawn, masks_of, run, spellings, workload
-from tests.compiler.programs.test_kept_parameters import bits, computed, widened
 from tests.compiler.programs.test_panel_sum import SAPPHIRE_RAPIDS, kinds
 from tests.support.attention import Spelling
+from tests.support.bf16 import bits, computed, widened
 from tests.support.examples import compiled_examples
 
 pytestmark = pytest.mark.tvm

@@ -12,7 +12,8 @@ import pytest
 from kintune.core.candidate import Candidate, Sketch
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import precision_of, program_of
-from tests.compiler.programs.test_panel_sum import NARROW, SAPPHIRE_RAPIDS, kinds
+from tests.compiler.programs.test_panel_sum import SAPPHIRE_RAPIDS, kinds
+from tests.support.sums import NARROW
 
 if TYPE_CHECKING:
     from tests.support.networks import Small

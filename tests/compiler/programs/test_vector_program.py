@@ -1,7 +1,4 @@
-"""Sums in vectors compute what onnxruntime computes, whatever is decided; other workloads are left alone.
-
-The cases are the ways through positions by shapes, edges and variants.
-"""
+"""What is special in sums in vectors; `test_sums` compares what they compute."""
 
 from __future__ import annotations
 
@@ -9,21 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given
-from hypothesis import strategies as st
 
-from kintune.errors import BuildError
 from kintune.search.processor import Processor
-from tests.support.convolutions import Case, decided, extents, in_onnxruntime, relative_error, run, workload
-from tests.support.examples import compiled_examples
+from tests.support.convolutions import Case, workload
 from tests.support.products import product
+from tests.support.sums import MACHINE
 from tests.support.targets import cpu_target
 
 pytestmark = pytest.mark.tvm
 
-PHASES = (Phase.explicit, Phase.generate)  # each example is compiled: to shrink one takes too long
-MACHINE = Processor(16, 32, 2, (48 << 10, 2 << 20, 32 << 20))
-VARIANTS = st.sampled_from(["8x16", "16x32", "4x32"])
 NONE = (0, 0, 0, 0)
 
 
@@ -33,125 +24,15 @@ def program() -> Any:
     return VectorSum()
 
 
-def agrees(module: Any, expected: Any, here: Any, variant: str, data: st.DataObject) -> None:
-    """What is written with drawn decisions computes what is expected, if any tile fits."""
-    try:
-        program().axes(module, variant)
-    except BuildError as error:
-        assert "no register tile" in str(error)  # noqa: PT017
-        return
-    written = decided(program(), module, variant, lambda number: data.draw(st.integers(0, number - 1)))
-    assert relative_error(run(written, here, written=True), expected) < 1e-5
-
-
-KERNELS = st.sampled_from([(3, 3), (5, 5), (1, 3), (3, 1), (1, 8), (7, 2)])
-PADS = st.sampled_from([NONE, (1, 1, 1, 1), (0, 1, 0, 1), (2, 0, 1, 3), (2, 4, 2, 4), (0, 14, 0, 14)])
-AFTER = st.sampled_from([(), ("bias", "relu"), ("bias",)])
-MANY = st.builds(
-    Case,
-    height=st.sampled_from([1, 1, 2, 5, 8, 9]),
-    width=st.integers(3, 60),
-    channels=st.sampled_from([1, 3, 8, 14, 33]),
-    filters=st.sampled_from([4, 8, 18, 24, 51, 64]),
-    images=st.integers(1, 2),
-    kernel=KERNELS,
-    stride=st.sampled_from([1, 1, 2, (1, 2), (3, 1)]),
-    dilation=st.sampled_from([1, 1, (1, 2), 3, (1, 9), (1, 14)]),
-    pads=PADS,
-    after=AFTER,
-)
-FEW = st.builds(
-    Case,
-    height=st.integers(1, 4),
-    width=st.integers(1, 5),
-    channels=st.sampled_from([1, 3, 16, 20, 33]),
-    filters=st.sampled_from([8, 16, 21, 40, 64, 70]),
-    images=st.integers(1, 2),
-    kernel=KERNELS,
-    stride=st.sampled_from([1, 2, (1, 2)]),
-    dilation=st.sampled_from([1, 1, (1, 2), 2]),
-    pads=PADS,
-    after=AFTER,
-)
-
-
-@compiled_examples(32, deadline=None, phases=PHASES)
-@given(st.one_of(MANY, FEW).filter(lambda case: min(extents(case)) > 0), VARIANTS, st.data())
-def test_convolutions(here: Any, case: Case, variant: str, data: st.DataObject) -> None:
-    agrees(workload(case), in_onnxruntime(case), here, variant, data)
-
-
-def grouped(groups: int, depth: int, filters: int, **values: Any) -> Case:
-    """A convolution with so many channels and filters of each group."""
-    return Case(groups=groups, channels=groups * depth, filters=groups * filters, group_axis=True, **values)
-
-
-GROUPED = st.builds(
-    grouped,
-    groups=st.sampled_from([2, 3, 8]),
-    depth=st.sampled_from([1, 2, 8, 13]),
-    filters=st.sampled_from([2, 5, 8, 24]),
-    height=st.integers(3, 11),
-    width=st.integers(3, 20),
-    kernel=st.sampled_from([(3, 3), (1, 1), (1, 5)]),
-    stride=st.sampled_from([1, 2]),
-    pads=st.sampled_from([(0, 2, 0, 2), (1, 2, 1, 2)]),
-    after=AFTER,
-)
-
-
-@compiled_examples(12, deadline=None, phases=PHASES)
-@given(GROUPED, VARIANTS, st.data())
-def test_convolutions_in_groups(here: Any, case: Case, variant: str, data: st.DataObject) -> None:
-    agrees(workload(case), in_onnxruntime(case), here, variant, data)
-
-
-@compiled_examples(32, deadline=None, phases=PHASES)
-@given(
-    st.sampled_from([(1,), (3,), (9,), (13,), (1, 16), (3, 17), (2, 1, 11), (64,), (1, 128)]),
-    st.sampled_from([8, 16, 24, 48, 64, 96, 6, 15, 21, 40, 47, 88, 150]),
-    st.sampled_from([1, 3, 64, 130, 130, 3072, 3456]),
-    st.sampled_from([False, True, "gelu", "residual", "turned"]),
-    st.booleans(),
-    VARIANTS,
-    st.data(),
-)
-def test_products(
-    here: Any,
-    shape: tuple[int, ...],
-    columns: int,
-    reduced: int,
-    epilogue: bool | str,
-    transposed: bool,
-    variant: str,
-    data: st.DataObject,
-) -> None:
-    module = product(*shape, columns=columns, reduced=reduced, epilogue=epilogue, transposed=transposed)
-    agrees(module, run(module, here), here, variant, data)
-
-
-FIRST = ((6, 2), (1,), (1,), (1,), (1,), (0,))
-POINTWISE = [
-    Case(14, 14, 24, 32, kernel=(1, 1), pads=NONE),
-    Case(14, 14, 24, 20, kernel=(1, 1), pads=NONE, stride=2, images=2),
-    Case(9, 9, 24, 32, kernel=(1, 1), pads=NONE, stride=2),
-    Case(1, 17, 24, 32, kernel=(1, 1), pads=NONE, stride=(1, 2)),
-]
-AFTERWARDS = [
-    Case(7, 9, filters=40, stride=2, after=after)
-    for after in (("residual", "relu"), ("silu",), ("bias", "residual", "silu"))
-]
 FAR_APART = Case(1, 300, 8, kernel=(1, 3), dilation=(1, 64), pads=(0, 128, 0, 0), after=("bias",))
 SPECTRUM = Case(1, 2000, 1, 24, kernel=(1, 400), stride=(1, 20), pads=(0, 0, 0, 0))
 
 
-@pytest.mark.parametrize("case", [*POINTWISE, *AFTERWARDS, FAR_APART, SPECTRUM], ids=str)
-def test_the_first_candidates_are_right(here: Any, case: Case) -> None:
+@pytest.mark.parametrize("case", [FAR_APART, SPECTRUM], ids=["far apart", "spectrum"])
+def test_results_at_edges_that_lie_far_apart_are_computed_one_by_one(case: Case) -> None:
     module = workload(case)
     for decisions in program().rule(module, "8x16", Processor())[:3]:
-        written = program().write(module, "8x16", decisions)
-        assert relative_error(run(written, here, written=True), run(module, here)) < 1e-5
-    assert ("single" in written.script()) == (case is FAR_APART)
+        assert ("single" in program().write(module, "8x16", decisions).script()) == (case is FAR_APART)
 
 
 @pytest.mark.parametrize("variant", ["16x32", "4x32"])
@@ -230,20 +111,12 @@ def test_rows_that_would_push_each_other_out_of_the_cache_are_not_the_first_choi
 @pytest.mark.parametrize(
     ("make", "offered"),
     [
-        (lambda: product(128, columns=64, reduced=256), True),
         (lambda: product(4, columns=64, reduced=64), True),
         (lambda: product(3, columns=65, reduced=64), True),
         (lambda: product(512, columns=1, reduced=2048), False),  # zeros, mostly
         (lambda: product(1, columns=16, reduced=8), False),
-        (lambda: workload(Case(28, 28, filters=24, after=("bias", "relu"))), True),
-        (lambda: workload(Case(1, 4, 64, 64, kernel=(1, 3), pads=(0, 1, 0, 1))), True),
         (lambda: workload(SPECTRUM), True),
         (lambda: workload(Case(1, 200, 64, 64, kernel=(1, 3), dilation=(1, 128), pads=(0, 128, 0, 128))), False),
-        (lambda: workload(Case(28, 28, groups=16)), False),
-        (lambda: workload(Case(28, 28, groups=2)), False),
-        (lambda: workload(Case(28, 28, weight=False)), False),
-        (lambda: workload(Case(28, 28, before="relu")), False),
-        (lambda: workload(Case(28, 28, dtype="float16")), False),
         (lambda: workload(Case(28, 28, 64, 1)), False),
     ],
 )
@@ -251,14 +124,3 @@ def test_it_is_offered_for_sums_that_are_worth_it(make: Any, offered: bool) -> N
     module = make()
     assert program().variants(module, cpu_target()) == (("8x16",) if offered else ())
     assert program().variants(module, cpu_target("sapphirerapids")) == (("16x32",) if offered else ())
-
-
-@pytest.mark.parametrize(
-    ("decisions", "variant"),
-    [(FIRST[:3], "8x16"), (((99, 2), *FIRST[1:]), "8x16"), (FIRST, "x"), (FIRST, "8x7")],
-)
-def test_decisions_of_another_program_are_refused(decisions: tuple[tuple[int, ...], ...], variant: str) -> None:
-    with pytest.raises(BuildError):
-        program().write(product(64, columns=64, reduced=64), variant, decisions)
-    with pytest.raises(BuildError, match="no sums of products"):
-        program().write(workload(Case(28, 28, before="relu")), "8x16", FIRST)

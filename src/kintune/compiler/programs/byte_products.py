@@ -38,6 +38,7 @@ from kintune.compiler.kernels.reading import Joined, joined, require
 from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, Units, copied_lines
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.tiling_program import NestProgram
+from kintune.errors import BuildError
 
 __all__ = ["AMX", "NEEDED", "ByteProducts", "ByteTiles", "tile_heights", "tile_lines"]
 
@@ -197,6 +198,8 @@ class ByteTiles(_Bytes):
         return NEEDED
 
     def _lines(self, found: Contraction, variant: str) -> tuple[Instruction, Lines]:
+        if variant != AMX:
+            raise BuildError(f"products of bytes in tiles have no variant {variant}")
         return _TILE, tile_lines(found)
 
     def lists(self, case: _Case) -> Mapping[str, Sequence[int]]:
