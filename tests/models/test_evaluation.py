@@ -45,3 +45,12 @@ def test_bits_are_no_numbers() -> None:
     x = np.array([1.5, -4], np.float32)
     assert evaluate(helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT8E4M3FN), [x], 21) is None
     assert evaluate(helper.make_node("Cast", ["x"], ["y"], to=TensorProto.INT8), [x], 21) is not None
+
+
+def test_products_of_no_elements_are_left_to_the_compiler() -> None:
+    """onnxruntime does not write them."""
+    one, zero = np.array(0.5, np.float32), np.array(3, np.uint8)
+    node = helper.make_node("QLinearMatMul", ["a", "s", "z", "b", "s", "z", "s", "z"], ["y"])
+    for size in (0, 2):
+        a, b = np.ones(size, np.uint8), np.ones((size, 3), np.uint8)
+        assert (evaluate(node, [a, one, zero, b, one, zero, one, zero], 13) is None) == (size == 0)

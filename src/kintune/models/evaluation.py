@@ -55,12 +55,17 @@ _DEVIATIONS: dict[str, Callable[[_Type, _Values], bool]] = {
     **dict.fromkeys(("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"), _may_be_special),
     **dict.fromkeys(("ReduceSum", "ReduceL1", "ReduceSumSquare"), _is_beyond_doubles),
     **dict.fromkeys(("LRN", "MeanVarianceNormalization", "QLinearSoftmax"), lambda dtype, values: True),
+    **dict.fromkeys(
+        ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"),
+        lambda dtype, values: values is not None and not values.size,
+    ),
     "Shrink": _may_be_double,
 }
 """Operators of which onnxruntime computes something else than their definition, by the first operand's type and values.
 
-It ignores most NaN in maxima, sums 64-bit integers in float64, and computes Shrink of float64 in float32; the others
-differ in single elements (equal ones of a MeanVarianceNormalization are NaN).
+It ignores most NaN in maxima, sums 64-bit integers in float64, computes Shrink of float64 in float32, and does not
+write quantised products of no elements; the others differ in single elements (equal ones of a
+MeanVarianceNormalization are NaN).
 """
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.expressions import Emit, dtype_of, shape_of
 
-__all__ = ["INTERPOLATION", "RESIZE", "Interpolation", "interpolated", "line", "resized"]
+__all__ = ["INTERPOLATION", "RESIZE", "Interpolation", "interpolated", "line", "resized", "sampled"]
 
 INTERPOLATION = "kintune.interpolation"
 """The attribute of a PrimFunc that interpolates: the fields of its `Interpolation`."""
@@ -128,3 +128,26 @@ def line(places: NDArray[Any], first: NDArray[Any]) -> tuple[int, int, int]:
             if low <= high and max(abs(slope) * len(places) + abs(int(low)), divisor) < 1 << 31:
                 return slope, int(low), divisor
     raise ValueError("its coordinates follow no line; resize by a simpler scale")
+
+
+def sampled(
+    emit: Emit, image: relax.Expr, points: relax.Expr, method: str, padding_mode: str, *, align_corners: bool
+) -> relax.Expr:
+    """An image or volume, [batch, channels, *spatial], sampled at `points`, [batch, coordinates, *points].
+
+    An axis of one pixel is twice as wide where coordinates are reflected at its corners: TVM divides by their distance.
+
+    Raises:
+        ValueError: the image has no pixels.
+    """
+    if 0 in shape_of(image):
+        raise ValueError("an image without pixels is not supported")
+    layout = {4: "NCHW", 5: "NCDHW"}[len(shape_of(image))]
+    if padding_mode == "reflection" and align_corners:
+        for axis, extent in enumerate(shape_of(image)[2:], 2):
+            image = emit(relax.op.concat([image, image], axis)) if extent == 1 else image
+    return emit(
+        relax.op.image.grid_sample(
+            image, points, method=method, layout=layout, padding_mode=padding_mode, align_corners=align_corners
+        )
+    )

@@ -273,6 +273,23 @@ def _divides_by_zero(node: NodeProto, operands: _Operands) -> bool:
     return bool(not other.all() or least)
 
 
+def _sum_overflows(node: NodeProto, operands: _Operands) -> bool:
+    """Whether a sum or product of all integers, or a sum of squares, may be out of the range of their type."""
+    data = operands[0]
+    if data.dtype.kind not in "iu":
+        return False
+    wide = np.abs(data.astype(np.float64))
+    if node.op_type == "ReduceProd":
+        largest = np.prod(np.maximum(wide, 1))
+    else:
+        largest = np.sum(wide * wide if node.op_type == "ReduceSumSquare" else wide)
+    return bool(largest > float(np.iinfo(data.dtype).max))
+
+
+def _is_empty(node: NodeProto, operands: _Operands) -> bool:
+    return bool(operands[0].size == 0)
+
+
 def _power(node: NodeProto, operands: _Operands) -> bool:
     base, exponent = operands
     if base.dtype.kind == "f":
@@ -311,6 +328,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "Div": _divides_by_zero,
     "Mod": _divides_by_zero,
     "Pow": _power,
+    **dict.fromkeys(("ReduceProd", "ReduceSum", "ReduceL1", "ReduceSumSquare"), _sum_overflows),
     "BitShift": _shifts_far,
     "Scatter": _writes_twice,
     "ScatterElements": _writes_twice,
@@ -324,14 +342,15 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "QuantizeLinear": _has_nan,
     **dict.fromkeys(
         ("DynamicQuantizeLinear", "DynamicQuantizeMatMul"),
-        lambda node, operands: _has_special(node, operands) or _is_denormal(operands[0]),
+        lambda node, operands: _has_special(node, operands) or _is_denormal(operands[0]) or _is_empty(node, operands),
     ),
+    **dict.fromkeys(("MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"), _is_empty),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "QAttention"), _hides),
     "MaxPool": lambda node, operands: len(node.output) > 1 and _has_special(node, operands),
-    "GridSample": _has_special,
-    "RoiAlign": _has_special,
-    "MaxRoiPool": _has_special,
-    "DeformConv": _has_special,
+    **dict.fromkeys(
+        ("DeformConv", "GridSample", "MaxRoiPool", "RoiAlign"),
+        lambda node, operands: _has_special(node, operands) or _is_empty(node, operands),
+    ),
     "AffineGrid": _has_special,
 }
 """Operators whose results are not defined for some values, or depend on how a runtime computes.
@@ -339,5 +358,6 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
 Not defined are numbers out of the range of an integer type, integers divided by zero, elements written twice, an order
 of NaN (onnxruntime's Hardmax treats it in half precision as it does not in float32), and coordinates that are no
 numbers.  onnxruntime clamps NaN in recurrent layers; zeros between the weights of a transposed convolution make NaN of
-infinities, as Fourier transforms and resizing do; short windows are rounding alone.
+infinities, as Fourier transforms and resizing do; short windows are rounding alone.  It does not write quantised
+products of no elements, and ends the process where RoiAlign has an image without pixels.
 """

@@ -46,6 +46,7 @@ _LEFT_OUT = (
 )
 _LEFT_OUT_EXACTLY = ("normal", "resize_", "resize_as_", "equal", "allclose", "nn.functional.fractional_max_pool2d")
 _SPREADING = ("conv_transpose", "fft", "stft", "grid_sampl")  # what is not finite spreads otherwise than in eager mode
+_PLACES = ("kthvalue", "topk")  # that of equal elements is any of theirs
 _DTYPES = (torch.float32,) * 6 + (torch.float64, torch.float16, torch.int64, torch.int32, torch.bool)
 _KEPT = (
     torch.float32,
@@ -114,9 +115,20 @@ def _tensors(result: Any) -> list[torch.Tensor]:
     return list(found)
 
 
-def _has_failed(operator: str, results: Sequence[torch.Tensor]) -> bool:
-    """Whether a decomposition says in its last result that there is none: then the others hold parts of it."""
-    return operator.endswith("_ex") and bool(results[-1].any())
+def _is_undefined(node: _Node, given: Mapping[str, torch.Tensor], results: Sequence[torch.Tensor]) -> bool:
+    """Whether PyTorch leaves results open.
+
+    They are parts of a decomposition that there is not, as its last result says, places among equal elements, or what
+    overflows in half precision, since what does so inside of an operator depends on how it is computed.
+    """
+    if any(each.dtype == torch.float16 and not each.isfinite().all() for each in results):
+        return bool(all(given[name].isfinite().all() for name in node.reads))
+    if node.operator.endswith("_ex"):
+        return bool(results[-1].any())
+    if node.operator not in _PLACES:
+        return False
+    data = given[node.reads[0]]
+    return bool(data.unique().numel() < data.numel())
 
 
 @functools.cache
@@ -193,7 +205,7 @@ class TorchPrograms:
             for each in results
         ):
             raise Refused("its result is none of ours")
-        if _has_failed(operator.name, results):
+        if _is_undefined(node, given, results):
             raise Refused("its result is not defined")
         names = tuple(f"t{len(program.values) + at}" for at in range(len(results)))
         program.values.update(zip(names, (each.detach().clone() for each in results), strict=True))
@@ -259,7 +271,7 @@ class TorchPrograms:
             for node in nodes:
                 copies = {name: values[name].clone() for name in node.reads}
                 computed = {name: value.detach().clone() for name, value in _computed(node, copies).items()}
-                if _has_failed(node.operator, list(computed.values())):
+                if noise is None and _is_undefined(node, values, list(computed.values())):
                     raise Refused("a result is not defined")
                 if noise is not None:
                     computed = {name: _with_noise(noise, value) for name, value in computed.items()}

@@ -121,6 +121,24 @@ def test_functions_of_one_number_read_what_was_computed_before(axis: int, cpu: t
     np.testing.assert_allclose(found, _softmax(np.maximum(x + x, x), axis), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("count", [4, 70])
+def test_truth_values_of_neighbouring_rows(count: int, cpu: tvm.target.Target) -> None:
+    """TVM makes no vectors of truth values that it loads."""
+    from tvm import te
+
+    from kintune.compiler.programs.rows import write_rows
+
+    x, limit = te.placeholder((2, count), "float32", name="x"), te.placeholder((count,), "float32", name="limit")
+    along = te.reduce_axis((0, 2), "along")
+    total = te.compute((count,), lambda row: te.sum(x[along, row], axis=along), name="total")
+    above = te.compute((count,), lambda row: total[row] >= limit[row], name="above")
+    written = write_rows(te.create_prim_func([x, limit, above], index_dtype_override="int64"))
+    assert written is not None
+    data, limits = np.random.default_rng(1).standard_normal((3, count), dtype=np.float32)[:2], np.zeros(count, "f4")
+    found = _run(written, cpu, data, limits, np.zeros(count, bool))
+    np.testing.assert_array_equal(found, data.sum(0) >= limits)
+
+
 @pytest.mark.parametrize("by", ["element", "column", "row"])
 @pytest.mark.parametrize("adjacent", ["columns", "rows"])
 def test_sums_of_what_is_chosen(by: str, adjacent: str, cpu: tvm.target.Target) -> None:

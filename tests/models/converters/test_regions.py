@@ -54,6 +54,7 @@ def test_maxima_of_regions(compare: Any, make_case: Any) -> None:
     cases = [
         make_case("MaxRoiPool", DATA, regions, pooled_shape=[3, 2], spatial_scale=0.5),
         make_case("MaxRoiPool", DATA, regions, pooled_shape=[1, 1], constant=[1]),
+        make_case("MaxRoiPool", DATA[:, :, :0], regions, pooled_shape=[3, 2]),
     ]
     compare(cases, 16)
 

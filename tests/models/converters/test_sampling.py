@@ -43,3 +43,10 @@ def test_grids_of_images_that_are_one_pixel_wide(compare: Any, make_case: Any) -
         ],
         20,
     )
+
+
+@pytest.mark.parametrize("mode", ["linear", "nearest", pytest.param("cubic", marks=pytest.mark.slow)])
+def test_an_axis_of_one_pixel_reflects(compare: Any, make_case: Any, mode: str) -> None:
+    image, points = RNG.standard_normal((1, 2, 1, 5)), RNG.uniform(-1.5, 1.5, (1, 3, 3, 2))
+    attributes = {"mode": mode, "padding_mode": "reflection", "align_corners": 1}
+    compare([make_case("GridSample", image.astype("f4"), points.astype("f4"), **attributes)], 20, rtol=1e-3, atol=1e-4)

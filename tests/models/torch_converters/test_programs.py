@@ -106,6 +106,22 @@ def test_powers_of_integers_are_exact(compare: Compare) -> None:
     compare(net, x, n, torch.arange(28, 40), tolerance=0)
 
 
+def test_a_power_alone(compare: Compare) -> None:
+    x = torch.tensor([3, -3, -2], dtype=torch.int32)
+    compare(lambda x, n: x**n, x, torch.tensor([5, 0, 3], dtype=torch.int32), tolerance=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float16", marks=pytest.mark.slow)])
+def test_not_a_number_differs_from_all(compare: Compare, dtype: str) -> None:
+    def net(x: Any, y: Any) -> Any:
+        held = (~(x == y), ~(x < y), ~(x != y), (x > y) ^ True, torch.logical_not(x), x.bool())
+        return (x != y, *held, torch.where(x != y, x, 2.0), (x != 0) & (y > 0), x.all(), x[3:6].all(0), y[1:3].any())
+
+    nan = float("nan")
+    x, y = torch.tensor([nan, 1, nan, 2, 0, 3, nan, 1]), torch.tensor([1, nan, nan, 1, 0, 3, nan, 1])
+    compare(net, x.to(getattr(torch, dtype)), y.to(getattr(torch, dtype)), tolerance=0)
+
+
 def test_a_cast_to_bfloat16_and_back_rounds(compare: Compare) -> None:
     def net(x: Any) -> Any:
         y = x * 1.0

@@ -195,15 +195,15 @@ def _constant(kind: str, value: float) -> Any:
 def nan_rules() -> Iterator[OperatorAttribute]:
     """The rules that legalise maxima, minima, clips and ReLUs so that they propagate NaN.
 
-    And those for quotients by a constant 0, which are NaN or infinite, for products with it, and for what is taken
-    from, or compared with, itself.
+    And those for quotients by a constant 0, which are NaN or infinite, for products with it, for what is taken from, or
+    compared with, itself, and for what differs: the compiler's own comparison finds that NaN does not.
     """
     for name, rule in (
         ("relax.divide", _quotient),
         ("relax.multiply", _product),
         ("relax.subtract", _of_itself(topi.subtract, lambda x: tirx.Select(_is_finite(x), _zero(x), _nan(x)))),
         ("relax.equal", _of_itself(topi.equal, lambda x: tirx.Not(is_nan(x)))),
-        ("relax.not_equal", _of_itself(topi.not_equal, lambda x: is_nan(x))),
+        ("relax.not_equal", _unequal),
         ("relax.maximum", _pairwise(topi.maximum, tirx.max)),
         ("relax.minimum", _pairwise(topi.minimum, tirx.min)),
         ("relax.nn.relu", _relu),
@@ -273,8 +273,30 @@ def _each(builder: relax.BlockBuilder, data: relax.Expr, element: Callable[[Any]
     return builder.call_te(compute, data, primfunc_name_hint=name)
 
 
-def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], name: str) -> te.Tensor:
-    """The element-wise result with broadcasting; NaN where the first operand is NaN."""
+def _unequal(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    left, right = call.args
+    if not _is_float(left):
+        return binary._binary(topi.not_equal)(builder, call)
+    if isinstance(left, relax.Var) and left.same_as(right):
+        return _each(builder, left, is_nan, "not_equal")
+    numbers = [_is_number(each) for each in call.args]
+
+    def different(x: Any, y: Any) -> Any:
+        found = tirx.NE(x, y)
+        for value, is_number in zip((x, y), numbers, strict=True):
+            found = found if is_number else tirx.Or(found, is_nan(value))
+        return found
+
+    def both(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+        return _broadcast(a, b, different, "not_equal", keep_nan=False)
+
+    return builder.call_te(both, left, right, primfunc_name_hint="not_equal")
+
+
+def _broadcast(
+    a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], name: str, *, keep_nan: bool = True
+) -> te.Tensor:
+    """The element-wise result with broadcasting; with `keep_nan`, NaN where the first operand is NaN."""
     shape = np.broadcast_shapes(tuple(map(int, a.shape)), tuple(map(int, b.shape)))
 
     def at(tensor: te.Tensor, indices: Any) -> Any:
@@ -283,7 +305,7 @@ def _broadcast(a: te.Tensor, b: te.Tensor, element: Callable[[Any, Any], Any], n
 
     def compute(*indices: Any) -> Any:
         x, y = at(a, indices), at(b, indices)
-        return tirx.Select(is_nan(x), x, element(x, y))
+        return tirx.Select(is_nan(x), x, element(x, y)) if keep_nan else element(x, y)
 
     return te.compute(shape, compute, name=f"T_{name}", tag=topi.tag.BROADCAST)
 

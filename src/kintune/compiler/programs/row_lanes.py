@@ -82,12 +82,18 @@ class _Together:
             return sequence([*found.statements, *keep(lane, found.value)])
 
         extents = self._rows.column_extents if each.columns else ()
-        kind = lane_loop(each) if self._kind == tirx.ForKind.VECTORIZED else self._kind
+        kind = lane_loop(each) if self._lane_kind == tirx.ForKind.VECTORIZED else self._lane_kind
         loops = nested(each.columns, extents, loop("lane", self._width, at, kind))
         return sequence([*map(tirx.AllocBuffer, buffers), loops])
 
     def _lanes(self, body: Callable[[Any], Any]) -> Any:
-        return loop("lane", self._width, body, self._kind)
+        return loop("lane", self._width, body, self._lane_kind)
+
+    @property
+    def _lane_kind(self) -> Any:
+        """The kind of a loop over lanes: serial where it may read truth values, of which TVM makes no vectors."""
+        held = any(str(made.dtype) == "bool" for made in self._results.values())
+        return tirx.ForKind.SERIAL if held else self._kind
 
     def _values(self, lane: Any) -> dict[Any, Any]:
         of_rows = {variable: tirx.BufferLoad(made, [lane]) for variable, made in self._results.items()}

@@ -30,6 +30,8 @@ def _roi_align(node: Node) -> relax.Expr:
         raise ValueError(f"coordinate_transformation_mode {coordinates!r} is not supported")
     if count == 0:
         return empty([0, shape[1], *sizes], own)
+    if 0 in shape:  # the kernel would read a pixel, as onnxruntime does
+        raise ValueError("an image without pixels is not supported")
     corners = node.wide(regions)
     corners = node.emit(relax.op.multiply(corners, like(float(node.attributes.get("spatial_scale", 1.0)), corners)))
     shifted = coordinates == "half_pixel"
@@ -82,6 +84,8 @@ def _max_roi_pool(node: Node) -> relax.Expr:
     sizes, shape, count = node.integers("pooled_shape", ()), shape_of(data), shape_of(regions)[0]
     if count == 0:
         return empty([0, shape[1], *sizes], dtype_of(data))
+    if 0 in shape:  # the kernel would read a pixel
+        return relax.op.zeros([count, shape[1], *sizes], dtype_of(data))
     wide = node.wide(regions)
     images, corners = (
         node.emit(relax.op.strided_slice(wide, [1], [begin], [end], assume_inbound=True))

@@ -7,6 +7,7 @@ from tvm import relax
 
 from kintune.models.converters.node import Convert, Node
 from kintune.models.expressions import dtype_of, is_float, shape_of
+from kintune.models.interpolation import sampled
 
 __all__ = ["CONVERTERS"]
 
@@ -17,7 +18,7 @@ _METHODS = {
     "linear": "bilinear",
     "nearest": "nearest",
 }
-_LAYOUTS = {4: "NCHW", 5: "NCDHW"}
+_RANKS = (4, 5)
 
 
 def _grid_sample(node: Node) -> relax.Expr:
@@ -26,26 +27,26 @@ def _grid_sample(node: Node) -> relax.Expr:
         raise ValueError(f"elements of {dtype_of(data)} are not supported")
     rank = len(shape_of(data))
     mode = str(node.attributes.get("mode", "bilinear"))
-    if rank not in _LAYOUTS or mode not in _METHODS:
+    if rank not in _RANKS or mode not in _METHODS:
         raise ValueError(f"mode {mode!r} over {rank - 2} dimensions is not supported")
     if rank == 5 and _METHODS[mode] == "bicubic":
         raise ValueError("cubic interpolation over 3 dimensions is not supported")
     coordinates = node.emit(relax.op.permute_dims(grid, [0, rank - 1, *range(1, rank - 1)]))
-    sampled = relax.op.image.grid_sample(
+    found = sampled(
+        node.emit,
         data,
         node.cast(coordinates, dtype_of(data)),
-        method=_METHODS[mode],
-        layout=_LAYOUTS[rank],
-        padding_mode=str(node.attributes.get("padding_mode", "zeros")),
+        _METHODS[mode],
+        str(node.attributes.get("padding_mode", "zeros")),
         align_corners=bool(node.attributes.get("align_corners", 0)),
     )
-    return node.cast(node.emit(sampled), dtype_of(node.required(0)))
+    return node.cast(found, dtype_of(node.required(0)))
 
 
 def _affine_grid(node: Node) -> relax.Expr:
     """The coordinates of the points of an image after an affine map: [batch, *spatial sizes, coordinates]."""
     theta, size = node.required(0), node.constant(1, "size")
-    if size is None or size.size not in _LAYOUTS:
+    if size is None or size.size not in _RANKS:
         raise ValueError("its size is not that of images, or of volumes")
     corners = bool(node.attributes.get("align_corners", 0))
     spatial = tuple(int(extent) for extent in size.reshape(-1)[2:])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from kintune.models.expressions import along_axis, dtype_of, is_float, is_integer, shape_of
-from kintune.models.interpolation import resized
+from kintune.models.interpolation import resized, sampled
 from kintune.models.torch_converters.translation import Converter, Expression, Translation, torch_type
 
 __all__ = ["CONVERTERS", "resized_axis", "scales_of"]
@@ -261,15 +261,9 @@ def resized_axis(
 def _sampled_volume(t: Translation, a: SimpleNamespace) -> Expression:
     """A volume sampled at the points of a grid, whose last axis has their coordinates."""
     value, grid = t.wide(a.input), t.wide(a.grid)
-    sampled = relax.op.image.grid_sample(
-        value,
-        t.emit(relax.op.permute_dims(grid, [0, 4, 1, 2, 3])),
-        method=("bilinear", "nearest")[a.interpolation_mode],
-        layout="NCDHW",
-        padding_mode=("zeros", "border", "reflection")[a.padding_mode],
-        align_corners=bool(a.align_corners),
-    )
-    return t.finish(t.emit(sampled))
+    points = t.emit(relax.op.permute_dims(grid, [0, 4, 1, 2, 3]))
+    method, padding = ("bilinear", "nearest")[a.interpolation_mode], ("zeros", "border", "reflection")[a.padding_mode]
+    return t.finish(sampled(t.emit, value, points, method, padding, align_corners=bool(a.align_corners)))
 
 
 CONVERTERS: dict[str, Converter] = {
