@@ -33,6 +33,7 @@ from kintune.compiler.graph.no_elements import ReduceNothing
 from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
 from kintune.compiler.graph.norms import RecogniseNorms
 from kintune.compiler.graph.own_rules import own_rules
+from kintune.compiler.graph.prologues import FusePrologues
 from kintune.compiler.graph.provenance import (
     KernelOrigin,
     Trail,
@@ -89,6 +90,8 @@ def lower(
         )(module)
         steps, values = read_steps(module)
         module = relax.transform.FuseOps()(module)
+        if patterns and not conservative and capabilities(target).llvm_kernels:
+            module = FusePrologues()(module)
         kernels = fused_kernels(module, values)
         module = mark_kernels(relax.transform.FuseTIR()(module), kernels)
         module = tvm.transform.Sequential([InlineRepeats(), relax.transform.DeadCodeElimination()])(module)

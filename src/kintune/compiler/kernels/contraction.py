@@ -31,6 +31,7 @@ __all__ = [
     "Operator",
     "Reach",
     "described",
+    "multiplies_rows",
     "narrow_sums",
     "undescribed",
 ]  # fmt: skip
@@ -106,6 +107,19 @@ def narrow_sums(function: Any) -> frozenset[str]:
 
     tvm_ffi.structural_walk(function.body, [(tvm.s_tir.SBlock, visit)])
     return frozenset(found)
+
+
+def multiplies_rows(function: Any) -> bool:
+    """Whether lowering says that the function is a product of rows with a matrix of floats, or quantised blockwise."""
+    found: list[bool] = []
+
+    def visit(block: Any) -> None:
+        text = (block.annotations or {}).get(SUMS)
+        operator = None if text is None else msgspec.json.decode(str(text), type=Operator)
+        found.append(operator is not None and not operator.convolves and not operator.batched)
+
+    tvm_ffi.structural_walk(function.body, [(tvm.s_tir.SBlock, visit)])
+    return any(found) or OF_BLOCKWISE in narrow_sums(function)
 
 
 class Reach(NamedTuple):
