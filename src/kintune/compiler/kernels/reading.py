@@ -37,7 +37,7 @@ from kintune.errors import BuildError
 from kintune.models.blockwise import ANNOTATION, BITS, PACKED, REAL, Blockwise, parse_blockwise
 from kintune.models.blockwise_kernel import weight_of
 
-__all__ = ["Joined", "find", "joined", "linear", "require", "restored"]
+__all__ = ["Joined", "find", "has_prologue", "joined", "linear", "require", "restored"]
 
 _IMAGE = 3  # axes of images, rows and columns, before those of channels
 
@@ -138,6 +138,11 @@ def _cut(function: tvm.tirx.PrimFunc) -> tuple[tvm.tirx.PrimFunc, tvm.tirx.PrimF
             parts.append(tvm.tirx.PrimFunc([*function.params, data], body, function.ret_type, function.attrs))
         return parts[0], parts[1]
     return None
+
+
+def has_prologue(function: tvm.tirx.PrimFunc) -> bool:
+    """Whether blocks with sums of their own compute the data of a function's last sum."""
+    return _cut(function) is not None
 
 
 def restored(module: tvm.IRModule, sums: Joined) -> tvm.IRModule:

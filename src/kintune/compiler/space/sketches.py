@@ -14,6 +14,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.faults import left_out
 from kintune.compiler.kernels.contraction import narrow_sums
+from kintune.compiler.kernels.reading import has_prologue
 from kintune.compiler.programs.program import Program, pattern_of, precision_of_program
 from kintune.compiler.programs.registry import applicable, name_of
 from kintune.compiler.space.generator import load_intrinsics, space_generator
@@ -52,9 +53,9 @@ def generate_sketches(
 
     `workload` is the digest that the sketches will name.  MetaSchedule's rules make sketches of what a schedule can
     change.  Functions of a pattern, and sums of products of bytes or with blockwise quantised weights, have none of
-    these if they have some of our own: a schedule could only compute them in wider types.  Sketches of programs that
-    compute with shorter numbers are among them only where their precision, such as "bf16", is one of `precisions`.
-    A program that fails is logged and left out.
+    these if they have some of our own: a schedule could only compute them in wider types.  Nor have sums with a
+    prologue, which a schedule would store.  Sketches of programs that compute with shorter numbers are among them only
+    where their precision, such as "bf16", is one of `precisions`.  A program that fails is logged and left out.
     """
     found: dict[str, Sketch] = {}
     for program, variant, _ in applicable(module, target, precisions):
@@ -62,7 +63,7 @@ def generate_sketches(
             sketch = whole_sketch(workload, module, program, variant)
             found.setdefault(sketch.digest, sketch)
     main = module["main"]
-    if not (found and (pattern_of(main) or narrow_sums(main))):
+    if not (found and (pattern_of(main) or narrow_sums(main) or has_prologue(main))):
         found.update(_by_rules(workload, module, target))
     return tuple(found.values())
 
