@@ -381,7 +381,7 @@ def _images(**changed: Any) -> st.SearchStrategy[Case]:
         "images": st.sampled_from((1, 1, 2)),
         "kernel": _KERNELS,
         "stride": st.sampled_from((1, 1, 2, (1, 2), (3, 1))),
-        "dilation": st.sampled_from((1, 1, (1, 2), 3, (1, 9), (1, 14))),
+        "dilation": st.sampled_from((1, 2, (2, 1), 3, (1, 2), (1, 14))),
         "pads": _PADS,
         "after": _AFTER,
         **changed,
@@ -436,7 +436,7 @@ SUMS: dict[str, st.SearchStrategy[Any]] = {
         Image,
         st.builds(
             _grouped, st.sampled_from((1, 2, 8, 13)), st.sampled_from((2, 5, 8, 24)), st.sampled_from((2, 3, 8)),
-            st.just(True), _images(dilation=_ONE, after=st.sampled_from(((), ("bias", "relu")))),
+            st.just(True), _images(dilation=st.sampled_from((1, 2)), after=st.sampled_from(((), ("bias", "relu")))),
         ),
     ),
     "depthwise": st.builds(
