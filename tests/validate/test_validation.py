@@ -209,6 +209,10 @@ def test_what_only_rounding_excuses_has_its_subgraphs_compared_alone(files: File
     assert wrong.within_tolerance is False
     assert wrong.disagreement.startswith("net_w (Gemm 'a') by itself, on what it gets in the network: wrong numbers")
     assert set(wrong.wrong_alone) == {"w"}
+    again = validate_files(strict, **common, each_alone=(str(tmp_path / "wrong.kt"),), only_alone=True)
+    assert (again.wrong_alone, again.disagreement) == (wrong.wrong_alone, wrong.disagreement)
+    assert (again.compared_with, again.once_ms) == ((), {})
+    assert right.with_alone(again).within_tolerance is False
     (tmp_path / "broken.kt").write_bytes(b"PK")
     # what is broken is not looked at: within tolerance as it is
     without = validate_files(**common, each_alone=(str(tmp_path / "broken.kt"),))

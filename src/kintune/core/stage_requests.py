@@ -158,6 +158,7 @@ class ValidationItem(msgspec.Struct, frozen=True):
     `find_slow`, a network of so many `flops` that takes too long for them, or beside a reference, is profiled, so that
     the result names the parts without a fast kernel.  With `extremes`, it also runs on sets of extreme inputs, beside a
     runtime that runs the model itself: as many as there is time for, and always on the one that is `first_extreme`.
+    With `only_alone`, nothing is done but the comparison of single subgraphs.
     """
 
     tuned: str
@@ -183,6 +184,7 @@ class ValidationItem(msgspec.Struct, frozen=True):
     flops: float = 0.0
     extremes: bool = False
     first_extreme: str = ""
+    only_alone: bool = False
 
 
 class BaselineItem(msgspec.Struct, frozen=True):

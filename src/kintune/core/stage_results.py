@@ -356,6 +356,15 @@ class ValidationResult(msgspec.Struct, frozen=True):
     extremes: tuple[str, ...] = ()
     wrong_on: str = ""
 
+    def with_alone(self, other: ValidationResult) -> ValidationResult:
+        """This result, with what another one says of single subgraphs; it is wrong if one of them is."""
+        found = msgspec.structs.replace(
+            self, alone=other.alone, not_alone=other.not_alone, wrong_alone=other.wrong_alone
+        )
+        if other.verdict is not Verdict.WRONG:
+            return found
+        return msgspec.structs.replace(found, verdict=other.verdict, disagreement=other.disagreement, basis="")
+
     @property
     def within_tolerance(self) -> bool | None:
         """Whether what was compared is right; None where nothing was."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -27,7 +28,7 @@ from kintune.validate.call_timing import time_calls
 from kintune.validate.combined_results import combined
 from kintune.validate.extreme_check import ExtremeCheck, ExtremeDifference
 from kintune.validate.interleaved import QUICK_SECONDS, InterleavedTimes, time_interleaved
-from kintune.validate.numerics import NOISE_FACTOR, Difference, ProgramComparison, judge_score
+from kintune.validate.numerics import NOISE_FACTOR, NOTHING_COMPARED, Difference, ProgramComparison, judge_score
 from kintune.validate.result_choice import ResultChoice
 from kintune.validate.validation_run import REFERENCES, TUNED, UNTUNED, ValidationRun
 from kintune.wire.staging import locate
@@ -99,6 +100,8 @@ def _validate_combination(
     lost_ms: tuple[float, ...] = ()
     with tempfile.TemporaryDirectory(prefix="kintune-proof-") as directory, ExitStack() as processes:
         run = ValidationRun(conditions, item, manifest, Path(directory), board, number)
+        if item.only_alone:
+            return _alone_result(item, run.compare_each_program())
         latency = run.run_untuned() if item.timed else {}
         choice = ResultChoice(run, clock)
         kept = choice.choose_regions()
@@ -117,8 +120,6 @@ def _validate_combination(
             reference.close()
         look_closer = _basis(difference) or difference.doubtful
         alone = run.compare_each_program() if look_closer else ProgramComparison()
-        if alone.left_out:
-            print(f"not compared by themselves: {', '.join(item.titles.get(w, w) for w in alone.left_out)}")
         difference = _with_wrong_program(difference, alone, item)
         reached = scored
         if run.item.metric is not None:
@@ -158,9 +159,7 @@ def _validate_combination(
         disagreement=difference.disagreement,
         noise=difference.noise,
         basis=_basis(difference),
-        alone=tuple(item.titles.get(workload, workload) for workload in alone.compared),
-        not_alone={item.titles.get(workload, workload): why for workload, why in alone.left_out.items()},
-        wrong_alone=dict(alone.wrong),
+        **_alone_fields(item, alone),
         thread_counts=(thread_counts,) if thread_counts and not lost_ms else (),
         regions=kept,
         lost_ms=lost_ms,
@@ -178,6 +177,25 @@ def _validate_combination(
         extremes=extreme.compared,
         wrong_on=extreme.wrong_on,
     )
+
+
+def _alone_result(item: ValidationItem, alone: ProgramComparison) -> ValidationResult:
+    """The result of nothing but the comparison of single subgraphs."""
+    difference = _with_wrong_program(NOTHING_COMPARED, alone, item)
+    return ValidationResult(
+        {}, None, None, difference.verdict, (), {}, difference.disagreement, **_alone_fields(item, alone)
+    )
+
+
+def _alone_fields(item: ValidationItem, alone: ProgramComparison) -> dict[str, Any]:
+    """What a result says of single subgraphs; those that were left out are listed in the log."""
+    if alone.left_out:
+        print(f"not compared by themselves: {', '.join(item.titles.get(w, w) for w in alone.left_out)}")
+    return {
+        "alone": tuple(item.titles.get(workload, workload) for workload in alone.compared),
+        "not_alone": {item.titles.get(workload, workload): why for workload, why in alone.left_out.items()},
+        "wrong_alone": dict(alone.wrong),
+    }
 
 
 def _without_reference(run: ValidationRun) -> str:

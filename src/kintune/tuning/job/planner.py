@@ -183,7 +183,9 @@ class Planner:
             if missing and state.spec.options.is_proven:  # where that is all, starting build workers would take longer
                 return [self._offer(self._build_draft(missing), _OWN)]
             return [self._offer(self._stages.draft(attempt, alone=state.wants_alone), _OWN)]
-        return [self._offer(self._stages.check(state.draft, state.wrong_on), _OWN)]
+        return [
+            self._offer(self._stages.check(state.draft, state.wrong_on, only_alone=state.excused is not None), _OWN)
+        ]
 
     def _unbuilt(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Return those that are not built yet, and for which no build was offered."""

@@ -118,14 +118,17 @@ class StageFactory:
         patience = _EXPLAIN_S * self._combinations
         return self._own(StageName.EXPLAIN, StageName.EXPLAIN, _encode(patience), 2 * patience)
 
-    def check(self, packaged: Packaged, first_extreme: str = "") -> Work:
+    def check(self, packaged: Packaged, first_extreme: str = "", *, only_alone: bool = False) -> Work:
         """Run a draft once and compare its outputs with those of baselines, on extreme inputs first on the named set.
+
+        With `only_alone` only its subgraphs are compared, one by one.
 
         A quantised model is compared with itself in onnxruntime, by norm: a value between two steps may be rounded
         either way, and what follows moves with it.  Each of the two is to be within the error budget of the model in
         fp32, so that they differ by twice that at most.  The error itself is looked at when the result is proven.
         """
         item = msgspec.structs.replace(self._item(packaged), timed=False, first_extreme=first_extreme)
+        item = msgspec.structs.replace(item, only_alone=only_alone)
         if not self._spec.options.search and self._prepared is not None and self._prepared.subgraphs:
             flops = sum(subgraph.weight * subgraph.flops for subgraph in self._prepared.subgraphs)
             item = msgspec.structs.replace(item, find_slow=self._spec.device_type.capabilities.plans, flops=flops)

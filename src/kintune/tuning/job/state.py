@@ -74,8 +74,9 @@ class JobState:
     however it is lowered: `check.cause` is the cause, `culprit` the user's node at fault (None before the search for
     it, empty if it was not found).  `failure` is why the job cannot go on, empty if it can.  `notes` has a line for
     each thing that the user should know.  `wants_alone` says that the network's outputs are accepted only because of
-    rounding, so that its subgraphs are to be compared one by one.  `baselines` has other runtimes and the target;
-    `narrowing`, the choice of precisions, which begins once the finalists were timed again.
+    rounding, so that its subgraphs are to be compared one by one; `excused` is what the check of the whole network has
+    said, until that is done.  `baselines` has other runtimes and the target; `narrowing`, the choice of precisions,
+    which begins once the finalists were timed again.
     """
 
     def __init__(self, spec: JobSpec, backend: CompilerBackend, stages: StageFactory) -> None:
@@ -99,6 +100,7 @@ class JobState:
         self.culprit: str | None = None
         self.notes: list[str] = []
         self.wants_alone = False
+        self.excused: ValidationResult | None = None
         self.narrowing = Narrowing.of(spec.options)
         self.baselines = BaselinesAndTarget(spec.options.until)
         self._backend = backend
@@ -316,13 +318,15 @@ class JobState:
 
     def _fold_check(self, proof: ValidationResult) -> None:
         self.wrong_on = self.wrong_on or proof.wrong_on
+        if self.excused is not None:
+            proof, self.excused = self.excused.with_alone(proof), None
         if self.checked is None and proof.verdict is not Verdict.WRONG and (doubt := self._why_wrong(proof)):
             self.begin_check().give_up(doubt)  # rounding moves it as far, whatever programs and lowering it has
             self.draft, self.is_wrong, self.culprit = None, True, ""
         elif cause := self._why_wrong(proof):
             self._attempted(cause, proof.wrong_alone)
         elif (proof.basis or proof.doubtful) and not self.wants_alone:
-            self.wants_alone = True
+            self.wants_alone, self.excused = True, proof
             self.draft = None  # compiled again, for the comparison of subgraphs
         elif not self._handover.takes_slow(self.prepared, proof.slow):
             self.checked_proof = proof
@@ -371,7 +375,7 @@ class JobState:
 
         `wrong` are the workloads whose programs are known to be at fault.
         """
-        check = self.begin_check()
+        check, self.excused = self.begin_check(), None
         attempt = check.attempt
         if attempt is None:
             return
