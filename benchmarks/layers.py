@@ -1,13 +1,14 @@
 """Keeps the layers of networks in one file: each workload, and what each program of our own offers for it.
 
     python benchmarks/layers.py collect zoo:resnet50 models/*.onnx [--suite N] [--shape INPUT=DIMxDIM]
-    python benchmarks/layers.py offers
+    python benchmarks/layers.py offers [--write]
     python benchmarks/layers.py list
 
 `collect` lowers the models for each of `TARGETS`, and ONNX's suite or each N-th case of it, and adds the workloads that
 some program of ours computes to `results/layers.xz`; shapes of known files come from `compile_times.py`.  `offers` asks
-this version of the programs again, and tells where one offers no more what it offered: exit code 1.  `list` prints a
-line a layer.  Nothing is timed, so other work may run.  `race_layers.py` races them.
+this version of the programs again, and tells where one offers no more what it offered: exit code 1.  With `--write` the
+file has what they offer now, by the names and versions of today.  `list` prints a line a layer.  Nothing is timed, so
+other work may run.  `race_layers.py` races them.
 """
 
 from __future__ import annotations
@@ -148,17 +149,20 @@ def _imported(models: list[str], shapes: list[str], every: int) -> Iterator[tupl
                     continue
 
 
-def changed_offers() -> list[str]:
-    """A line on each layer whose programs are no more those that the file has."""
+def changed_offers(*, writes: bool = False) -> list[str]:
+    """A line on each layer whose programs are no more those that the file has, or that it had, if it `writes` them."""
     from kintune.compiler.space.replay import load_workload
 
-    found = []
-    for layer in read().values():
+    found, known = [], read()
+    for layer in known.values():
         now = offers_of(load_workload(layer.module))
         for name in TARGETS:
             lost = set(layer.offers.get(name, ())) - set(now.get(name, ()))
             if lost and len(now.get(name, ())) < len(layer.offers[name]):
                 found.append(f"{layer.digest[:12]} {layer.title} on {name}: no {', '.join(sorted(lost))}")
+        layer.offers = now
+    if writes:
+        write(known)
     return found
 
 
@@ -168,12 +172,13 @@ def main() -> None:
     parser.add_argument("what", choices=("collect", "offers", "list"))
     parser.add_argument("models", nargs="*")
     parser.add_argument("--shape", action="append", default=[])
+    parser.add_argument("--write", action="store_true", help="keep what is offered now")
     parser.add_argument("--suite", type=int, default=0, metavar="N", help="each N-th case of ONNX's suite")
     options = parser.parse_args()
     if options.what == "collect":
         collect(options.models, options.shape, options.suite)
     elif options.what == "offers":
-        lines = changed_offers()
+        lines = changed_offers(writes=options.write)
         print("\n".join(lines) or "all layers have what they had")
         sys.exit(bool(lines))
     else:
