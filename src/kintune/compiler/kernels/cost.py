@@ -6,6 +6,7 @@ It ranks tilings of one workload.  Rates are of one core of a server.  They were
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from kintune.compiler.kernels.microkernel import Kernel
@@ -20,15 +21,22 @@ _INSIDE = 0.5  # the share of a cache for what is read again
 _START = 30.0  # cycles of a call of a kernel beside its products
 _TURN = 0.1  # of a step, for the turn of a loop in which it is the only one
 _AFTER = 24.0  # cycles for what follows a vector of sums
+_BESIDE = 0.05  # of the shorter of computing and reading from far, which does not go on beside the longer
 _TASK = 300.0
 _LAUNCH = 5000.0  # cycles of another parallel loop
+_WAKE = 1500.0  # cycles until other threads have begun
+_FULL = 1.1  # times as long where sums and weights leave no register for the data
+_WAY, _OF_WAYS, _EVICTED = 4096, 0.75, 1.6
+"""Rows at a distance that share too many of the sets of a way of the first cache take so many times as long."""
 
 
 class Work(NamedTuple):
     """What the tasks do: each calls a kernel with each of its `panels` for `groups` groups of units.
 
     The sum of a group is computed in `shares` calls.  A row has `row_bytes` bytes of data.  With `panels_first` a panel
-    is used for all groups before the next one is.  There are `tasks` in all.
+    is used for all groups before the next one is.  There are `tasks` in all.  If each has one of `parts` of the
+    panels, a core's weights may stay in its own cache, and its data comes from far; with 0 that is not known.  Rows that
+    are read at once lie `pitch` bytes apart; 0 if that is not known.
 
     A task writes `copied` bytes of data first, and all threads together `brought` bytes before the tasks begin.  It
     runs `prepared` cycles before the kernels of a panel, and a kernel `extra` instructions of vectors more in a step.
@@ -36,10 +44,10 @@ class Work(NamedTuple):
     """
 
     kernel: Kernel
-    groups: int
+    groups: float
     panels: int
     tasks: int
-    row_bytes: int
+    row_bytes: float
     panels_first: bool = True
     shares: int = 1
     copied: float = 0.0
@@ -47,6 +55,8 @@ class Work(NamedTuple):
     prepared: float = 0.0
     extra: float = 0.0
     beside: float = 0.0
+    parts: int = 0
+    pitch: int = 0
 
 
 def cycles(work: Work, machine: Processor) -> float:
@@ -58,7 +68,11 @@ def cycles(work: Work, machine: Processor) -> float:
     each = 1 if instruction.tiles else k.words  # products of a step for each of its sums
     products = (each * (rows + instruction.signed) * k.vectors + work.extra) / instruction.rate
     loads = (each * rows + k.vectors * (k.words if instruction.tiles else 1)) / _LOADS
-    busy = max(products, loads, each * instruction.latency)
+    busy = max(products, loads, each * instruction.latency / k.ways)
+    if k.rows > 1 and (k.rows + 1) * k.vectors >= instruction.registers:
+        busy *= _FULL
+    if work.pitch and rows * math.gcd(work.pitch, _WAY) > _OF_WAYS * machine.caches[0]:
+        busy *= _EVICTED
     near, own = (_INSIDE * size for size in machine.caches[:2])
     again, data = (panel, work.groups * rows) if work.panels_first else (work.panels * panel, rows)
     read = 0.0
@@ -68,7 +82,13 @@ def cycles(work: Work, machine: Processor) -> float:
         read += rows * work.row_bytes / steps / _OWN_BYTES
     call = steps * max(busy, read) * (1 + _TURN / k.unroll) + work.shares * _START + _AFTER * rows * k.vectors
     products_of_task = work.panels * (work.prepared + work.groups * call)
-    weights = work.panels * (panel + work.beside) / _FAR_BYTES  # they come from far once
-    task = max(products_of_task, weights) + work.copied / _COPIED_BYTES + _TASK
+    of_core = work.panels * work.parts / max(1, min(work.parts, machine.threads)) * panel
+    rate = _OWN_BYTES if 0 < of_core <= own else _FAR_BYTES
+    fetched = work.panels * (panel + work.beside) / rate  # once
+    if work.parts:
+        fetched += data * work.row_bytes / _FAR_BYTES
+    shorter, longer = sorted((products_of_task, fetched))
+    task = longer + _BESIDE * shorter + work.copied / _COPIED_BYTES + _TASK
     before = work.brought / machine.threads * (1 / _COPIED_BYTES + 1 / _SHARED_BYTES)
-    return -(-work.tasks // machine.threads) * task + (before + _LAUNCH if before else 0.0)
+    started = (_WAKE if work.tasks > 1 else 0.0) + (before + _LAUNCH if before else 0.0)
+    return -(-work.tasks // machine.threads) * task + started

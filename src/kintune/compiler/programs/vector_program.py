@@ -11,7 +11,6 @@ positions fit one tile, each weight is read once, as one stream.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,8 +18,8 @@ import tvm
 
 from kintune.compiler.kernels.calls import address
 from kintune.compiler.kernels.contraction import DENSE, GROUPED, Contraction, Reach
+from kintune.compiler.kernels.cost import Work
 from kintune.compiler.kernels.image_tiles import (
-    contended_cycles,
     edges,
     even_widths,
     has_written_edges,
@@ -36,10 +35,9 @@ from kintune.compiler.kernels.reading import joined, require
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.kernels.tiled_rows import TiledRows, Walk, few_tiles, live_part, walk_of
 from kintune.compiler.programs.prologue import compute_all_rows, has_rows
-from kintune.compiler.programs.tiling_program import TilingProgram
+from kintune.compiler.programs.tiling_program import NestProgram
 from kintune.compiler.programs.vector_variants import VectorCase, vector_variant
 from kintune.errors import BuildError
-from kintune.search.processor import Processor
 
 __all__ = ["VectorSum"]
 
@@ -79,22 +77,7 @@ _LEAST_WEIGHTS, _LEAST_FLOPS = 4096, 1e6  # of a sum of few positions, or of man
 _LEAST_USE, _LEAST_FILLED = 0.2, 0.9  # of the columns, filled up to whole vectors; of that, for tiles of several
 _LEAST_FEW_USE = 0.6  # of the columns of panels, where positions are few
 
-_INSIDE, _OWN = 0.6, 0.7
-"""Of the first and second cache, for what is read again."""
-
-_AGAIN_BYTES, _NEAR_BYTES, _FAR_BYTES, _FETCHED_BYTES = 24.0, 40.0, 8.0, 8.5
-"""Bytes a cycle and core: of a panel again from the second cache; the first time from there, from the shared one, and
-from that with prefetches.
-"""
-
-_FAR = 1.1  # times as long where data and a panel do not fit in the second cache
-_ASKING = 1.2  # times as long where weights are prefetched that are near anyway
-_WAY, _OF_WAYS, _EVICTED = 4096, 0.75, 1.6  # rows that share too many of a way's sets take so many times as long
-_LATENCY = 4.0  # cycles of a sum
-_STORED_CYCLES = 3.0  # of a vector of results
-_CALL_CYCLES = 8.0
 _SINGLE_CYCLES = 4.0  # of a product of a result that is computed for itself
-_TASK_CYCLES, _LAUNCH_CYCLES = 300.0, 1500.0  # of a task; until other threads have begun
 
 
 class Tiling(NamedTuple):
@@ -117,7 +100,7 @@ class Tiling(NamedTuple):
     ahead: int = 0
 
 
-class VectorSum(TilingProgram[VectorCase, Tiling]):
+class VectorSum(NestProgram[VectorCase, Tiling]):
     """Writes a sum of products with constant weights; its variants are lanes and registers, as in "16x32"."""
 
     name = "vectors"
@@ -174,9 +157,23 @@ class VectorSum(TilingProgram[VectorCase, Tiling]):
         has_all = is_shared(_shared(case, rows), blocks) and is_shared(panels, parts)
         return is_whole and has_all and _fits(rows, vectors, ways, case.registers)
 
-    def cost(self, case: VectorCase, tiling: Tiling, machine: Processor) -> float:
-        """The estimated cycles of the core that has most tasks."""
-        return _estimated_cycles(case, tiling, machine)
+    def work(self, case: VectorCase, tiling: Tiling) -> Work:
+        """What the tasks do."""
+        kernel, walk, depths = _kernel(case, tiling), _walk(case), tiling.depths
+        own, tiles = -(-_panels(case, tiling.vectors) // tiling.parts), _tiles_of_task(case, tiling)
+        pixel = 4 * case.columns.stride * case.groups * case.channels
+        moved = 2 * (depths - 1) * tiles * tiling.rows * own * kernel.line
+        return Work(
+            kernel,
+            tiles,
+            own * depths,
+            (case.images if walk is Walk.LINES else 1) * tiling.blocks * tiling.parts,
+            4 * case.columns.stride * case.rows.stride * case.channels / depths,
+            copied=moved,
+            prepared=_SINGLE_CYCLES * _depth(case) * _singles_of_task(case, tiling),
+            parts=tiling.parts,
+            pitch=pixel,
+        )
 
     def stages(self, case: VectorCase, tiling: Tiling) -> Stages:
         """What computes the sums, and what follows them."""
@@ -306,48 +303,21 @@ def _fits(rows: int, vectors: int, ways: int, registers: int) -> bool:
     return rows * vectors * ways + weights <= registers - (not weights)
 
 
-def _estimated_cycles(case: VectorCase, tiling: Tiling, machine: Processor) -> float:
-    """The estimated cycles of the core that has most tasks."""
-    rows, vectors, blocks, parts, depths, ways, ahead = tiling
-    own, width = -(-_panels(case, vectors) // parts), vectors * case.lanes
-    steps = _depth(case) // depths
-    tasks = (case.images if _walk(case) is Walk.LINES else 1) * blocks * parts
-    turns = -(-tasks // machine.threads)
-    tiles = _tiles_of_task(case, tiling)
-    # a weight that is used once need not be loaded to a register first; a prefetch takes a load's slot
-    loads = (vectors if rows == 1 else rows) + vectors + (vectors if ahead else 0)
-    each = max(rows * vectors / 2, loads / 2, _LATENCY / ways)
-    pitch = 4 * case.columns.stride * case.groups * case.channels
-    if rows * math.gcd(pitch, _WAY) / _WAY > _OF_WAYS * machine.caches[0] / _WAY:
-        each *= _EVICTED
-    panel_bytes = 4.0 * steps * width
-    is_near = panel_bytes * depths * _panels(case, vectors) / min(parts, machine.threads) <= _OWN * machine.caches[1]
-    first = _NEAR_BYTES if is_near else _FETCHED_BYTES if ahead else _FAR_BYTES
-    again = 0.0 if panel_bytes <= _INSIDE * machine.caches[0] else 4.0 * width / _AGAIN_BYTES
-    calls = _CALL_CYCLES * (1 if _walk(case) is Walk.EVERY else case.rows.kernel)
-    stored = _STORED_CYCLES * rows * vectors + (rows * vectors * ways if _is_few(case) else 0.0)
-    tile = steps * max(each, again) + calls + stored
-    begin = steps * max(each, 4.0 * width / first) + calls + stored
-    data = 4.0 * tiles * rows * case.columns.stride * case.rows.stride * case.channels / depths
-    far = 1.0 if data + panel_bytes <= _OWN * machine.caches[1] else _FAR
-    moved = 2 * (depths - 1) * 4 * tiles * rows * own * width / _AGAIN_BYTES
-    waited = tiles * rows * contended_cycles(parts, own * width, case.groups * case.filters)
-    singles = _SINGLE_CYCLES * _depth(case) * _singles_of_task(case, tiling)
-    task = own * (depths * far * ((tiles - 1) * tile + begin) + singles) + moved + waited + _TASK_CYCLES
-    asking = _ASKING if ahead and is_near else 1.0
-    return turns * task * asking + (_LAUNCH_CYCLES if tasks > 1 else 0.0)
-
-
 def _tiles_of_task(case: VectorCase, tiling: Tiling) -> float:
     """The tiles of a task, those that are cut off as parts of one."""
     rows, blocks = tiling.rows, tiling.blocks
     if _walk(case) is not Walk.LINES:
         full, rest = divmod(case.positions, rows)
         share = -(-full // blocks)
-        return max(share, full - (blocks - 1) * share + rest / rows)
+        return max(share, full - (blocks - 1) * share + (_step(rest, tiling) / _step(rows, tiling) if rest else 0.0))
     if case.rows.results > 1:
         return -(-case.rows.results // blocks) * case.columns.results / rows
     return max(1.0, case.columns.results / rows / blocks)
+
+
+def _step(rows: int, tiling: Tiling) -> float:
+    """About the vector instructions of a step of a tile of so many rows."""
+    return max(rows * tiling.vectors, rows + tiling.vectors, 8 / tiling.ways)
 
 
 def _singles_of_task(case: VectorCase, tiling: Tiling) -> int:
