@@ -35,8 +35,8 @@ class Work(NamedTuple):
 
     The sum of a group is computed in `shares` calls.  A row has `row_bytes` bytes of data.  With `panels_first` a panel
     is used for all groups before the next one is.  There are `tasks` in all.  If each has one of `parts` of the
-    panels, a core's weights may stay in its own cache, and its data comes from far; with 0 that is not known.  Rows that
-    are read at once lie `pitch` bytes apart; 0 if that is not known.
+    panels, a core's weights may stay in its own cache, and its data comes from far; with 0 that is not known.  Rows
+    that are read at once lie `pitch` bytes apart; 0 if that is not known.
 
     A task writes `copied` bytes of data first, and all threads together `brought` bytes before the tasks begin.  It
     runs `prepared` cycles before the kernels of a panel, and a kernel `extra` instructions of vectors more in a step.
