@@ -44,7 +44,6 @@ _PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _DEPTHS = (1, 2, 3, 4, 6, 8)
 _MOST_BYTES = 3 << 20  # of the rows of a task
 _MOST_WASTE = 0.2  # rows or panels that are computed and not used, as a share of those that are
-_LEAST_FLOPS = 100_000.0  # of a sum that is worth the program
 _LEAST_USE = 0.25  # of what the inner kernel multiplies, the share that is not zeros of padding
 _COPIED, _GATHERED = 2.4, 3.2  # times the bytes of a row that are moved until it is rounded, or copied together
 
@@ -64,6 +63,8 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
     version = 6
     precision = BF16
     tiling = Tiling
+    least_flops = 100_000.0
+    """Of a sum that is worth the program."""
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The best kind of inner kernels for the target; none where something is left beside the sum."""
@@ -72,7 +73,7 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
         if kind is None:
             return ()
         matched = joined(module, prologues=True)
-        if matched is None or matched.found.flops < _LEAST_FLOPS or not has_rows(matched.found):
+        if matched is None or matched.found.flops < self.least_flops or not has_rows(matched.found):
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
 
