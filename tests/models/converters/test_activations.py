@@ -34,6 +34,10 @@ def test_activations(compare: Any, make_case: Any) -> None:
     )
 
 
+def test_a_sixth_is_a_float_of_32_bits(compare: Any, make_case: Any) -> None:
+    compare([make_case("HardSwish", np.linspace(-4, 4, 17))], 18, rtol=1e-12, atol=1e-12)
+
+
 def test_gelu(compare: Any, make_case: Any) -> None:
     x = np.linspace(-5, 5, 16, dtype=np.float32)
     compare([make_case("Gelu", x), make_case("Gelu", x, approximate="tanh")], 20)

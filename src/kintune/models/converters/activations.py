@@ -95,8 +95,12 @@ def _hard_sigmoid(node: Node, data: Any) -> Any:
     return _between_zero_and_one(node, data, _number(node, "alpha", 0.2), _number(node, "beta", 0.5))
 
 
+_SIXTH = float(np.float32(1 / 6))
+"""The `alpha` of the HardSigmoid that defines HardSwish, an attribute of 32 bits also for float64."""
+
+
 def _hard_swish(node: Node, data: Any) -> Any:
-    return relax.op.multiply(data, node.emit(_between_zero_and_one(node, data, 1 / 6, 0.5)))
+    return relax.op.multiply(data, node.emit(_between_zero_and_one(node, data, _SIXTH, 0.5)))
 
 
 def _swish(node: Node, data: Any) -> Any:
