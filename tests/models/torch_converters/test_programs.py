@@ -106,6 +106,11 @@ def test_powers_of_integers_are_exact(compare: Compare) -> None:
     compare(net, x, n, torch.arange(28, 40), tolerance=0)
 
 
+def test_truth_values_are_clamped(compare: Compare) -> None:
+    x, y = torch.tensor([True, False, True, False]), torch.tensor([True, True, False, False])
+    compare(lambda x, y: (x.clamp(min=y), x.clamp(max=y), torch.maximum(x, y), torch.fmin(x, y)), x, y)
+
+
 def test_a_power_alone(compare: Compare) -> None:
     x = torch.tensor([3, -3, -2], dtype=torch.int32)
     compare(lambda x, n: x**n, x, torch.tensor([5, 0, 3], dtype=torch.int32), tolerance=0)

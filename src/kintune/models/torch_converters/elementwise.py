@@ -229,8 +229,12 @@ def _shift(operator: Callable[..., Any]) -> Converter:
 def extreme(t: Translation, operator: Callable[..., Any], left: Expression, right: Expression) -> Expression:
     """The larger or smaller of two tensors; NaN where either is NaN.
 
-    TVM's maximum yields its second operand where the comparison is false, so NaN of the first one is restored here.
+    TVM's maximum yields its second operand where the comparison is false, so NaN of the first one is restored here.  It
+    has none of truth values.
     """
+    if dtype_of(left) == "bool":
+        logical = relax.op.logical_or if operator is relax.op.maximum else relax.op.logical_and
+        return t.emit(logical(left, right))
     result = t.emit(operator(left, right))
     if not is_float(dtype_of(left)):
         return result
@@ -238,13 +242,7 @@ def extreme(t: Translation, operator: Callable[..., Any], left: Expression, righ
 
 
 def _extreme(operator: Callable[..., Any]) -> Converter:
-    def convert(t: Translation, a: SimpleNamespace) -> Expression:
-        if t.result.dtype == "bool":
-            logical = relax.op.logical_or if operator is relax.op.maximum else relax.op.logical_and
-            return t.emit(logical(*operands(t, a.self, a.other, dtype="bool")))
-        return extreme(t, operator, *operands(t, a.self, a.other, dtype=t.result.dtype))
-
-    return convert
+    return lambda t, a: extreme(t, operator, *operands(t, a.self, a.other, dtype=t.result.dtype))
 
 
 def _extreme_number(operator: Callable[..., Any]) -> Converter:
