@@ -357,8 +357,8 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
 """Operators whose results are not defined for some values, or depend on how a runtime computes.
 
 Not defined are numbers out of the range of an integer type, integers divided by zero, elements written twice, the bits
-and the order of NaN (onnxruntime's Hardmax treats it in half precision as it does not in float32), and coordinates
-that are no numbers.  onnxruntime clamps NaN in recurrent layers; zeros between the weights of a transposed convolution make NaN of
-infinities, as Fourier transforms and resizing do; short windows are rounding alone.  It does not write quantised
+and the order of NaN (onnxruntime's Hardmax treats it in half precision as it does not in float32), and coordinates that
+are no numbers.  onnxruntime clamps NaN in recurrent layers; zeros between the weights of a transposed convolution make
+NaN of infinities, as Fourier transforms and resizing do; short windows are rounding alone.  It does not write quantised
 products of no elements, and ends the process where RoiAlign has an image without pixels.
 """
