@@ -29,6 +29,7 @@ from tvm.ir.instrument import PassInstrument
 from tvm.target import codegen
 from tvm.tirx.buffer import BufferType
 
+from kintune.compiler.tir import called, nodes_in
 from kintune.core.dtypes import numpy_dtype
 
 __all__ = ["Interval", "Proof", "keeping_lowered", "lowered_kernels", "prove"]
@@ -194,9 +195,9 @@ class _Prover:
             self._stored.setdefault(found.buffer, []).append(found.value)
 
         def call(found: Any) -> None:
-            if _name(found) == "tirx.tvm_access_ptr" and _constant(found.args[4]) != 1:
+            if called(found) == "tirx.tvm_access_ptr" and _constant(found.args[4]) != 1:
                 self._written.add(_owner(found.args[1]))
-            elif _name(found) in ("tirx.address_of", "tirx.tvm_call_packed", "tirx.tvm_stack_make_array"):
+            elif called(found) in ("tirx.address_of", "tirx.tvm_call_packed", "tirx.tvm_stack_make_array"):
                 tvm_ffi.structural_walk(found, [(tirx.Var, self._written.add)])
 
         kinds = [(tirx.For, loops.append), (tirx.BufferStore, store), (tvm.ir.Call, call)]
@@ -263,9 +264,7 @@ class _Prover:
 
     def _depends(self, value: Any) -> bool:
         """Whether a value is computed from elements of buffers whose intervals are being found."""
-        found: list[Any] = []
-        tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, lambda load: found.append(load.source))])
-        return any(each in self._sought for each in found)
+        return any(load.source in self._sought for load in nodes_in(value, tvm.ir.TensorLoad))
 
     # ---- the walk ----
 
@@ -354,7 +353,7 @@ class _Prover:
 
     def _truth(self, condition: Any) -> Any:
         """A condition in terms of comparisons, as far as it is one in disguise."""
-        if _name(condition) == "tirx.likely":
+        if called(condition) == "tirx.likely":
             return self._truth(condition.args[0])
         if isinstance(condition, tirx.Var) and condition in self._bound:
             return self._truth(self._bound[condition])
@@ -433,7 +432,7 @@ class _Prover:
 
     def _call(self, call: Any) -> Any:
         """Look at the regions that a call is given; returns whether to skip its arguments."""
-        name = _name(call)
+        name = called(call)
         if name == "tirx.call_llvm_intrin":
             if codegen.llvm_get_intrinsic_name(int(call.args[0].value)).startswith(_PREFETCH):
                 return tvm_ffi.WalkResult.SKIP
@@ -704,11 +703,6 @@ class _Prover:
         return variable
 
 
-def _name(call: Any) -> str:
-    """The name of the operator of a call; empty for other expressions."""
-    return str(getattr(getattr(call, "op", None), "name", ""))
-
-
 def _negated(condition: Any) -> Any:
     """What holds where a condition does not."""
     kinds = {tirx.LT: tirx.GE, tirx.GE: tirx.LT, tirx.LE: tirx.GT, tirx.GT: tirx.LE, tirx.EQ: tirx.NE, tirx.NE: tirx.EQ}
@@ -729,21 +723,15 @@ def _choice(value: Any) -> tuple[Any, Any, Any] | None:
         return value.condition, value.true_value, value.false_value
     if isinstance(value, tirx.Cast) and str(value.value.ty) == "bool" and str(value.ty) in _LIMITS:
         return value.value, tirx.IntImm(str(value.ty), 1), tirx.IntImm(str(value.ty), 0)
-    if _name(value).endswith(".if_then_else"):
+    if called(value).endswith(".if_then_else"):
         return value.args[0], value.args[1], value.args[2]
     return None
 
 
 def _first_choice(value: Any) -> Any:
     """A choice in an expression that has no further ones in it; None if it has none."""
-    found: list[Any] = []
-
-    def visit(each: Any) -> None:
-        if _choice(each) is not None:
-            found.append(each)
-
-    tvm_ffi.structural_walk(value, [((tirx.Select, tvm.ir.Call, tirx.Cast), visit)])
-    return found[0] if found else None
+    found = nodes_in(value, (tirx.Select, tvm.ir.Call, tirx.Cast))
+    return next((each for each in found if _choice(each) is not None), None)
 
 
 def _ends(index: Any) -> list[Any]:
@@ -786,9 +774,9 @@ def _real_interval(value: Any, bound: Mapping[Any, Any]) -> tuple[float, float, 
     if (choice := _choice(value)) is not None:
         one, other = (_real_interval(each, bound) for each in choice[1:])
         return min(one[0], other[0]), max(one[1], other[1]), one[2] or other[2]
-    if _name(value) in _ROUNDED:
+    if called(value) in _ROUNDED:
         low, high, may_be_nan = _real_interval(value.args[0], bound)
-        rounded = _ROUNDED[_name(value)]
+        rounded = _ROUNDED[called(value)]
         low, high = (rounded(each) if math.isfinite(each) else each for each in (low, high))
         return low, high, may_be_nan
     return anything
@@ -796,7 +784,7 @@ def _real_interval(value: Any, bound: Mapping[Any, Any]) -> tuple[float, float, 
 
 def _owner(data: Any) -> Any:
     """The buffer whose address an expression is."""
-    return data.args[0] if _name(data) == "tirx.buffer_data" else data
+    return data.args[0] if called(data) == "tirx.buffer_data" else data
 
 
 def _constant(value: Any) -> int | None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import tvm
-import tvm_ffi
 from tvm.tirx.buffer import BufferType
 
 from kintune.compiler.bounds import keeping_lowered, prove
@@ -17,6 +16,7 @@ from kintune.compiler.programs.registry import instructions_of
 from kintune.compiler.space.generator import default_schedule, load_intrinsics
 from kintune.compiler.space.packing import without_packing
 from kintune.compiler.space.replay import Replayer, apply_candidate, load_workload, weight_positions
+from kintune.compiler.tir import nodes_in
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.stage_requests import BuildContext, Built, Operand, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
@@ -86,8 +86,7 @@ def operands_of(workload: Any, scheduled: Any) -> tuple[Operand, ...]:
     Raises:
         BuildError: when an argument is not a buffer, or a shape is not constant.
     """
-    written: list[Any] = []
-    tvm_ffi.structural_walk(workload.body, [(tvm.tirx.BufferStore, lambda store: written.append(store.buffer))])
+    written = [store.buffer for store in nodes_in(workload.body, tvm.tirx.BufferStore)]
     weights = weight_positions(workload)
     operands = []
     for position, (parameter, laid_out) in enumerate(zip(workload.params, scheduled.params, strict=True)):

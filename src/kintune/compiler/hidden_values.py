@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import tvm_ffi
 from tvm import tirx
+
+from kintune.compiler.tir import nodes_in
 
 __all__ = ["bindable"]
 
@@ -18,10 +19,7 @@ def bindable(value: Any) -> Any:
     Reinterpretations are values of which it knows nothing; LLVM removes them.
     """
     scalar = str(value.ty).partition("x")[0]
-    chosen: list[Any] = []
-    if scalar in _BITS:
-        tvm_ffi.structural_walk(value, [(tirx.Select, chosen.append)])
-    if not chosen:
+    if scalar not in _BITS or not nodes_in(value, tirx.Select):
         return value
     bits = str(value.ty).replace(scalar, _BITS[scalar])
     return tirx.reinterpret(str(value.ty), tirx.reinterpret(bits, value))

@@ -6,17 +6,24 @@ a learnable scale, is folded into the weights and one bias.  A zero padding beco
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape, value_of, variables_in
+from kintune.compiler.graph.rewriting import (
+    Bindings,
+    Rewriter,
+    convolution_like,
+    operator_of,
+    pass_of,
+    static_shape,
+    value_of,
+)
 
 __all__ = ["AbsorbIntoConvolutions"]
 
@@ -44,26 +51,21 @@ class _Chain(NamedTuple):
     between: tuple[relax.Var, ...]
 
 
-def AbsorbIntoConvolutions() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _AbsorbIntoConvolutions(Rewriter):
     """A pass that folds scales, offsets and paddings with zeros into convolutions with constant weights."""
-    return rewriting_pass("AbsorbIntoConvolutions", _Absorb)
 
-
-@mutator
-class _Absorb(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._values: dict[relax.Var, relax.Expr] = {}
         self._starts: dict[relax.Var, _Chain] = {}
         self._ends: dict[relax.Var, _Chain] = {}
         self._dropped: set[relax.Var] = set()
 
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self._values.update((binding.var, binding.value) for binding in block.bindings)
-        for chain in _chains(block, self._values):
+    def learn(self, block: relax.DataflowBlock) -> None:
+        """Find the chains of the block."""
+        super().learn(block)
+        for chain in _chains(block, self._bindings):
             self._starts[chain.convolution] = self._ends[chain.end] = chain
             self._dropped.update(chain.between)
-        return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         if binding.var in self._dropped:
@@ -75,7 +77,7 @@ class _Absorb(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding)
 
     def _offset(self, chain: _Chain) -> relax.Expr:
-        axes = str(self._values[chain.convolution].attrs.out_layout)
+        axes = str(self._bindings.value(chain.convolution).attrs.out_layout)
         offset = _along(chain.affine.offset.astype(_TYPE), axes.index("C"), len(axes))
         return relax.op.add(chain.convolution, relax.const(offset, _TYPE))
 
@@ -84,23 +86,20 @@ class _Absorb(PyExprMutator):  # type: ignore[misc]
         padding = [int(width) for width in call.attrs.padding]
         widths = self._zeros_around(data, str(call.attrs.data_layout))
         if widths is not None:
-            data = self._values[data].args[0]
+            data = self._bindings.value(data).args[0]
             padding = [width + more for width, more in zip(padding, widths, strict=True)]
         if variable in self._starts:
-            tensor = _constant(weight, self._values)
+            tensor = self._bindings.constant(weight)
             axes = str(call.attrs.kernel_layout)
             scale = _along(self._starts[variable].affine.scale, axes.index("O"), len(axes))
             weight = relax.const((value_of(tensor) * scale).astype(_TYPE), _TYPE)
         elif widths is None:
             return call
-        a = call.attrs
-        build = getattr(relax.op.nn, operator_of(call).removeprefix("relax.nn."))
-        layouts = (a.data_layout, a.kernel_layout, a.out_layout)
-        return build(data, weight, a.strides, padding, a.dilation, a.groups, *layouts, a.out_dtype)
+        return convolution_like(call, data, weight, padding)
 
     def _zeros_around(self, data: relax.Expr, axes: str) -> list[int] | None:
         """The widths of a zero padding of spatial axes: those in front of each axis, then those behind; else None."""
-        call: Any = self._values.get(data) if isinstance(data, relax.Var) else None
+        call = self._bindings.value(data)
         if operator_of(call) != "relax.nn.pad" or str(call.attrs.pad_mode) != "constant" or call.attrs.pad_value != 0:
             return None
         widths = [int(width) for width in call.attrs.pad_width]
@@ -110,50 +109,45 @@ class _Absorb(PyExprMutator):  # type: ignore[misc]
         return [*before.values(), *after.values()]
 
 
-def _chains(block: relax.DataflowBlock, values: dict[relax.Var, relax.Expr]) -> Iterator[_Chain]:
+AbsorbIntoConvolutions = partial(pass_of, _AbsorbIntoConvolutions)
+
+
+def _chains(block: relax.DataflowBlock, bindings: Bindings) -> Iterator[_Chain]:
     """The longest chains of two operators or more, or of one that multiplies, after each convolution of a block."""
-    readers: dict[relax.Var, list[relax.Var]] = {}
-    uses: Counter[relax.Var] = Counter()
     for binding in block.bindings:
-        found = variables_in(binding.value)
-        uses.update(found)
-        for variable in found:
-            readers.setdefault(variable, []).append(binding.var)
-    for binding in block.bindings:
-        if not _can_be_scaled(binding.value, values):
+        if not _can_be_scaled(binding.value, bindings):
             continue
         attributes = binding.value.attrs
         channels = int(binding.value.args[1].ty.shape[str(attributes.kernel_layout).index("O")])
         axis = str(attributes.out_layout).index("C")
         affine, end, between = _Affine(np.ones(channels), np.zeros(channels)), binding.var, []
         multiplied = False
-        while isinstance(end, relax.DataflowVar) and uses[end] == 1:
-            step = _step(values.get(readers[end][0]), end, axis, affine, values)
+        while bindings.is_inner(end):
+            (reader,) = bindings.readers(end)
+            step = _step(bindings.value(reader), end, axis, affine, bindings)
             if step is None:
                 break
             multiplied |= not np.array_equal(step.scale, affine.scale)
             between.append(end)
-            affine, end = step, readers[end][0]
+            affine, end = step, reader
         if multiplied or len(between) > 1:
             yield _Chain(binding.var, end, affine, tuple(between[1:]))
 
 
-def _can_be_scaled(value: relax.Expr, values: dict[relax.Var, relax.Expr]) -> bool:
+def _can_be_scaled(value: relax.Expr, bindings: Bindings) -> bool:
     if operator_of(value) not in _CONVOLUTIONS or static_shape(value) is None:
         return False
-    weight = _constant(value.args[1], values)
+    weight = bindings.constant(value.args[1])
     return weight is not None and str(weight.ty.dtype) == _TYPE == str(value.ty.dtype)
 
 
-def _step(
-    value: Any, variable: relax.Var, axis: int, affine: _Affine, values: dict[relax.Var, relax.Expr]
-) -> _Affine | None:
+def _step(value: Any, variable: relax.Var, axis: int, affine: _Affine, bindings: Bindings) -> _Affine | None:
     """The scale and offset after one more operator; None unless it scales each channel or adds a constant to it."""
     name = operator_of(value)
     if name not in _STEPS or static_shape(value) != static_shape(variable):
         return None
     first = isinstance(value.args[0], relax.Var) and value.args[0].same_as(variable)
-    constant = _constant(value.args[1 if first else 0], values)
+    constant = bindings.constant(value.args[1 if first else 0])
     if constant is None or str(constant.ty.dtype) != _TYPE or (name == "relax.divide" and not first):
         return None
     numbers = _by_channel(value_of(constant), axis, int(value.ty.ndim), len(affine.scale))
@@ -184,8 +178,3 @@ _STEPS: dict[str, Callable[[_Affine, _Numbers, bool], _Affine]] = {
     "relax.multiply": lambda a, c, _first: _Affine(a.scale * c, a.offset * c),
     "relax.subtract": lambda a, c, first: _Affine(a.scale, a.offset - c) if first else _Affine(-a.scale, c - a.offset),
 }
-
-
-def _constant(expression: relax.Expr, values: dict[relax.Var, relax.Expr]) -> tvm.ir.GenericConst | None:
-    found = values.get(expression) if isinstance(expression, relax.Var) else expression
-    return found if isinstance(found, tvm.ir.GenericConst) else None

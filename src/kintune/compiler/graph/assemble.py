@@ -7,9 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import tvm
-import tvm_ffi
 from tvm import relax, te
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.bounds import Interval, Proof, lowered_kernels, prove
 from kintune.compiler.graph.arena import place_in_a_row
@@ -23,10 +21,11 @@ from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES, pieces_
 from kintune.compiler.graph.plan import Planned, plan_network
 from kintune.compiler.graph.plan_check import prove_plan
 from kintune.compiler.graph.provenance import keeping_marks
-from kintune.compiler.graph.rewriting import rewriting_pass
+from kintune.compiler.graph.rewriting import Rewriter, pass_of
 from kintune.compiler.graph.strided_pieces import PlaceStridedPieces
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
+from kintune.compiler.tir import SCHEDULED, nodes_in
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.dtypes import numpy_dtype
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, PlannedTensor
@@ -254,7 +253,7 @@ def _scheduled(
         original = function = module[variable]
         if sketch is not None and candidate.sketch != UNTUNED:
             scheduled = apply_candidate(originals[digest], sketch, candidate, target)["main"]
-            function = scheduled.without_attr("global_symbol").with_attr("tirx.is_scheduled", True)
+            function = scheduled.without_attr("global_symbol").with_attr(SCHEDULED, True)
             for mark in (STRIDED_JOINS, STRIDED_SLICES):
                 if places := pieces_of(original, mark):
                     function = function.with_attr(mark, list(places))
@@ -264,8 +263,7 @@ def _scheduled(
     return module
 
 
-@mutator
-class _AllocateEmptyTensors(PyExprMutator):  # type: ignore[misc]
+class _AllocateEmptyTensors(Rewriter):
     """Allocates tensors without elements at run time, since a library's constants cannot be empty."""
 
     def visit_generic_const_(self, constant: tvm.ir.GenericConst) -> relax.Expr:
@@ -295,11 +293,9 @@ def _SplitWeightPacking() -> tvm.transform.Pass:  # noqa: N802 - named as TVM na
 
 def _has_scheduled_blocks(function: tvm.tirx.PrimFunc) -> bool:
     """Whether a function is scheduled and has blocks; Kintune's own programs that are written as text have none."""
-    if "tirx.is_scheduled" not in (function.attrs or {}) or not hasattr(function.body, "block"):
+    if SCHEDULED not in (function.attrs or {}) or not hasattr(function.body, "block"):
         return False
-    found: list[tvm.s_tir.SBlock] = []
-    tvm_ffi.structural_walk(function.body.block.body, [(tvm.s_tir.SBlock, found.append)])
-    return bool(found)
+    return bool(nodes_in(function.body.block.body, tvm.s_tir.SBlock))
 
 
 def _split(module: tvm.IRModule) -> tuple[tvm.IRModule | None, tvm.IRModule]:
@@ -370,7 +366,7 @@ def _to_kernels(target: tvm.target.Target) -> list[tvm.transform.Pass]:
         *default_schedules(target),
         relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
-        rewriting_pass("AllocateEmptyTensors", _AllocateEmptyTensors),
+        pass_of(_AllocateEmptyTensors),
         relax.transform.RemovePurityChecking(),
         keeping_marks(relax.transform.CallTIRRewrite()),
     ]
@@ -391,19 +387,14 @@ def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, _Linked]) -> 
             if built is not None and _takes_the_same(function, built):
                 names[variable] = kernel_name(built.candidate)
                 linked[names[variable]] = _Linked(built, function)
-        rewriter = _CallFromOutside(module, names)
-        for variable, function in list(module.functions_items()):
-            if isinstance(function, relax.Function):
-                rewriter.builder_.update_func(variable, rewriter.visit_expr(function))
-        rewritten = rewriter.builder_.get()
+        rewritten = pass_of(_CallFromOutside, names=names)(module)
         kept = {variable: function for variable, function in rewritten.functions_items() if variable not in names}
         return _with_a_kernel(tvm.IRModule(kept, attrs=module.attrs))
 
     return tvm.transform.module_pass(link, opt_level=0, name="LinkCompiledKernels")
 
 
-@mutator
-class _CallFromOutside(PyExprMutator):  # type: ignore[misc]
+class _CallFromOutside(Rewriter):
     """Replaces calls of the functions in `names` by calls of external functions of these names."""
 
     def __init__(self, module: tvm.IRModule, names: Mapping[tvm.ir.GlobalVar, str]) -> None:

@@ -7,32 +7,18 @@ recognised, and `programs.attention` for the kernel.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.attention_match import Attention, Operand, find_attention
-from kintune.compiler.graph.rewriting import emit_as, static_shape, value_of
+from kintune.compiler.graph.rewriting import Rewriter, emit_as, pass_of, static_shape, value_of
 from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern
 from kintune.compiler.programs.attention_reference import reference
 
 __all__ = ["FuseAttention", "is_worth_fusing"]
-
-
-def FuseAttention() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that replaces attention in Relax functions by calls of functions made for it."""
-
-    def rewrite(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        rewriter = _FuseAttention(module)
-        for variable, function in list(module.functions_items()):
-            if isinstance(function, relax.Function):
-                rewriter.found = {each.end: each for each in find_attention(function) if is_worth_fusing(each.pattern)}
-                if rewriter.found:
-                    rewriter.builder_.update_func(variable, rewriter.visit_expr(function))
-        return rewriter.builder_.get()
-
-    return tvm.transform.module_pass(rewrite, opt_level=0, name="FuseAttention")
 
 
 def is_worth_fusing(pattern: AttentionPattern) -> bool:
@@ -44,14 +30,19 @@ def is_worth_fusing(pattern: AttentionPattern) -> bool:
     return pattern.columns > 1
 
 
-@mutator
-class _FuseAttention(PyExprMutator):  # type: ignore[misc]
+class _FuseAttention(Rewriter):
+    """A pass that replaces attention in Relax functions by calls of functions made for it."""
+
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self.found: dict[relax.Var, Attention] = {}
+        self._found: dict[relax.Var, Attention] = {}
+
+    def visit_function_(self, function: relax.Function) -> relax.Function:
+        self._found = {each.end: each for each in find_attention(function) if is_worth_fusing(each.pattern)}
+        return super().visit_function_(function)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        attention = self.found.get(binding.var)
+        attention = self._found.get(binding.var)
         if attention is None:
             super().visit_var_binding_(binding)
             return
@@ -83,3 +74,6 @@ class _FuseAttention(PyExprMutator):  # type: ignore[misc]
         rank = int(expression.ty.ndim)
         order = [*range(rank - 2), rank - 1, rank - 2]
         return self.builder_.emit(relax.op.permute_dims(found, order))
+
+
+FuseAttention = partial(pass_of, _FuseAttention)

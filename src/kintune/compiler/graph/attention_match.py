@@ -16,8 +16,8 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.compiler.graph.rewriting import operator_of, static_shape, value_of
-from kintune.compiler.graph.source_views import RESHAPES, Network, number_of
+from kintune.compiler.graph.rewriting import RESHAPES, operator_of, static_shape, transposed_axes, value_of
+from kintune.compiler.graph.source_views import Network, number_of
 from kintune.compiler.graph.strided_views import View, access, whole
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, Step, StepKind
 
@@ -105,7 +105,10 @@ def find_attention(function: relax.Function) -> Iterator[Attention]:
 
 def _of_products(network: Network, variable: relax.Var, call: relax.Call) -> Attention:
     weights, value = call.args
-    first, actions = _back(network, weights)
+    found = _before(network, weights, 1, softened=False)
+    if found is None:
+        raise _NotAttention
+    first, actions = found
     query, key = first.args
     names = [kind for kind, *_ in actions]
     _demand(names.count("softmax") == 1)
@@ -146,14 +149,6 @@ def _of_operator(network: Network, variable: relax.Var, call: relax.Call) -> Att
     finder.read_value(network.view(value).permuted([0, 2, 1, 3]), None)
     finder.view = finder.view.permuted([0, 2, 1, 3])
     return finder.attention(variable, _static(call))
-
-
-def _back(network: Network, weights: relax.Expr) -> tuple[relax.Call, list[_Action]]:
-    """The first product, and the operators on its result before the second product, in order."""
-    found = _before(network, weights, 1, softened=False)
-    _demand(found is not None)
-    product, actions = found  # type: ignore[misc]
-    return product, actions
 
 
 def _before(
@@ -316,7 +311,7 @@ class _Finder:
         _demand(result is not None)
         view, variable = self.view, product
         while self._network.is_inner(variable):
-            (reader,) = self._network.readers[variable]
+            (reader,) = self._network.readers(variable)
             call = self._network.values[reader]
             after = _viewed(view, call)
             if after is None or not call.args[0].same_as(variable):
@@ -456,11 +451,7 @@ def _viewed(view: View, value: relax.Expr) -> View | None:
         return None
     if name in RESHAPES:
         return view.reshaped(shape)
-    if name != "relax.permute_dims":
-        return None
-    rank = len(view.axes)
-    axes = value.attrs.axes
-    return view.permuted(range(rank)[::-1] if axes is None else [int(axis) % rank for axis in axes])
+    return view.permuted(transposed_axes(value)) if name == "relax.permute_dims" else None
 
 
 def _same(first: relax.Expr, second: relax.Expr) -> bool:

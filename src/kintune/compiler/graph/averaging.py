@@ -9,22 +9,14 @@ A bias between the two is added to the averages, if they count only pixels: zero
 
 from __future__ import annotations
 
-from collections import Counter
+from functools import partial
 from typing import Any, NamedTuple
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.pointwise import CHANNELS, ROWS, is_pointwise, pixels, pointwise
-from kintune.compiler.graph.rewriting import (
-    emit_as,
-    operator_of,
-    rewriting_pass,
-    static_shape,
-    value_of,
-    variables_in,
-)
+from kintune.compiler.graph.rewriting import Rewriter, emit_as, operator_of, pass_of, static_shape, value_of
 
 __all__ = ["AverageBeforeConvolving"]
 
@@ -39,23 +31,8 @@ class _Averaged(NamedTuple):
     bias: Any = None
 
 
-def AverageBeforeConvolving() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _AverageBeforeConvolving(Rewriter):
     """A pass that exchanges averages and the 1x1 convolutions before them."""
-    return rewriting_pass("AverageBeforeConvolving", _Exchange)
-
-
-@mutator
-class _Exchange(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, module: tvm.IRModule) -> None:
-        super().__init__(module)
-        self._values: dict[relax.Var, Any] = {}
-        self._uses: Counter[relax.Var] = Counter()
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        for binding in block.bindings:
-            self._values[binding.var] = binding.value
-            self._uses.update(variables_in(binding.value))
-        return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         found = self._averaged(binding.value)
@@ -94,8 +71,10 @@ class _Exchange(PyExprMutator):  # type: ignore[misc]
 
     def _alone(self, operand: Any) -> Any:
         """The value of a variable that is read once; None for any other expression."""
-        is_alone = isinstance(operand, relax.DataflowVar) and self._uses[operand] == 1
-        return self._values.get(operand) if is_alone else None
+        return self._bindings.value(operand) if self._bindings.is_inner(operand) else None
+
+
+AverageBeforeConvolving = partial(pass_of, _AverageBeforeConvolving)
 
 
 def _averages_maps(call: Any) -> bool:

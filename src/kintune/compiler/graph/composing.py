@@ -7,27 +7,32 @@ fewer multiplications if the tensor between them has more channels than those be
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.pointwise import CHANNELS, is_pointwise, pointwise
-from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape, value_of, variables_in
+from kintune.compiler.graph.rewriting import (
+    Bindings,
+    Rewriter,
+    axis_before,
+    emit_as,
+    operator_of,
+    pass_of,
+    static_shape,
+    value_of,
+)
 
 __all__ = ["ComposeLinearMaps"]
 
 _TYPE = "float32"
 _LARGEST_SHARE = 0.75
 """Two maps are composed if the result takes at most this share of their multiplications."""
-
-_RESHAPES = frozenset({"relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze"})
 
 
 class _LinearMap(NamedTuple):
@@ -61,29 +66,11 @@ class _Pair(NamedTuple):
     second: _LinearMap
 
 
-def ComposeLinearMaps() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _ComposeLinearMaps(Rewriter):
     """A pass that replaces two linear maps by one."""
-    return rewriting_pass("ComposeLinearMaps", _Compose)
-
-
-@mutator
-class _Compose(PyExprMutator):  # type: ignore[misc]
-    def __init__(self, module: tvm.IRModule) -> None:
-        super().__init__(module)
-        self._pairs: dict[relax.Var, _Pair] = {}
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        values = {binding.var: binding.value for binding in block.bindings}
-        uses: Counter[relax.Var] = Counter()
-        for binding in block.bindings:
-            uses.update(variables_in(binding.value))
-        for variable, value in values.items():
-            if (pair := _pair(value, values, uses)) is not None:
-                self._pairs[variable] = pair
-        return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
-        pair = self._pairs.get(binding.var)
+        pair = _pair(binding.value, self._bindings)
         if pair is not None and (composed := self._composed(pair)) is not None:
             binding = relax.VarBinding(binding.var, composed)
         super().visit_var_binding_(binding)
@@ -109,21 +96,24 @@ class _Compose(PyExprMutator):  # type: ignore[misc]
         return made
 
 
-def _pair(value: Any, values: Mapping[relax.Var, Any], uses: Counter[relax.Var]) -> _Pair | None:
+ComposeLinearMaps = partial(pass_of, _ComposeLinearMaps)
+
+
+def _pair(value: Any, bindings: Bindings) -> _Pair | None:
     second = _linear(value)
     if second is None:
         return None
     mid, outputs = second.weights.shape
     data, axis, offset = second.data, second.axis, None
     moves: list[_Move] = []
-    while isinstance(data, relax.DataflowVar) and uses[data] == 1:
-        call: Any = values.get(data)
+    while bindings.is_inner(data):
+        call = bindings.value(data)
         if (first := _linear(call)) is not None:
             inputs = len(first.weights)
             pays = inputs * outputs <= _LARGEST_SHARE * mid * (inputs + outputs)
             same = first.axis == axis and first.weights.shape[1] == mid
             return _Pair(first, data, call, tuple(reversed(moves)), offset, second) if pays and same else None
-        if (before := _before_move(call, axis)) is not None:
+        if (before := axis_before(call, axis)) is not None:
             moves.append(_Move(data, call, axis))
             data, axis = call.args[0], before
         elif (added := _added(call, axis)) is not None:
@@ -147,25 +137,6 @@ def _linear(value: Any) -> _LinearMap | None:
     if int(weight.ty.ndim) != 2 or {str(each.ty.dtype) for each in (data, weight, value)} != {_TYPE}:
         return None
     return _LinearMap(data, value_of(weight), len(shape) - 1)
-
-
-def _before_move(call: Any, axis: int) -> int | None:
-    """The axis of the channels of a transpose's or reshape's operand; None for other operators, or if it mixes them."""
-    name = operator_of(call)
-    if name == "relax.permute_dims":
-        rank = int(call.args[0].ty.ndim)
-        axes = [int(each) % rank for each in call.attrs.axes] if call.attrs.axes is not None else None
-        return (rank - 1 - axis) if axes is None else axes[axis]
-    if name not in _RESHAPES:
-        return None
-    before, after = static_shape(call.args[0]), static_shape(call)
-    if before is None or after is None or 0 in before:
-        return None
-    outer, inner = math.prod(after[:axis]), math.prod(after[axis + 1 :])
-    for place, extent in enumerate(before):
-        if (math.prod(before[:place]), extent, math.prod(before[place + 1 :])) == (outer, after[axis], inner):
-            return place
-    return None
 
 
 def _added(call: Any, axis: int) -> tuple[relax.Expr, NDArray[Any]] | None:

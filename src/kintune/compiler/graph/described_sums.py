@@ -6,13 +6,12 @@ The kernels are those that TVM makes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import tvm
 from tvm import relax, te, topi
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
+from kintune.compiler.graph.rewriting import Rewriter, layouts_of, operator_of, pass_of, static_shape
 from kintune.compiler.kernels.contraction import SUMS, Operator
 
 __all__ = ["DescribeSums"]
@@ -23,13 +22,9 @@ _TYPE = "float32"
 _Compute = Callable[[te.Tensor, te.Tensor], te.Tensor]
 
 
-def DescribeSums() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _DescribeSums(Rewriter):
     """A pass that makes functions of products with a matrix, and of convolutions, also depthwise ones."""
-    return rewriting_pass("DescribeSums", _DescribeSums)
 
-
-@mutator
-class _DescribeSums(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         maker = _MAKERS.get(operator_of(call))
@@ -41,10 +36,13 @@ class _DescribeSums(PyExprMutator):  # type: ignore[misc]
         return call if compute is None else self.builder_.call_te(compute, *call.args, primfunc_name_hint=hint)
 
 
+DescribeSums = partial(pass_of, _DescribeSums)
+
+
 def _convolution(call: relax.Call, data: tuple[int, ...], weights: tuple[int, ...]) -> _Compute | None:
     a = call.attrs
     groups = int(a.groups)
-    if (str(a.data_layout), str(a.kernel_layout), str(a.out_layout)) != _LAYOUTS or len(data) != 4:
+    if layouts_of(call) != _LAYOUTS or len(data) != 4:
         return None
     if groups > 1 and not groups == data[-1] == weights[-1]:
         return None

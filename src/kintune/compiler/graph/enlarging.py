@@ -11,23 +11,24 @@ convolved together, and the results are added.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.pointwise import CHANNELS, ROWS, is_pointwise, pixels, pointwise
 from kintune.compiler.graph.rewriting import (
     CALL_KERNEL,
+    Rewriter,
     emit_as,
     operator_of,
-    rewriting_pass,
+    pass_of,
+    shape_of,
     static_shape,
     value_of,
-    variables_in,
 )
 from kintune.models.interpolation import Interpolation, interpolated
 
@@ -59,21 +60,21 @@ class _Part(NamedTuple):
     steps: tuple[_Enlargement, ...]
 
 
-def ConvolveBeforeEnlarging() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _ConvolveBeforeEnlarging(Rewriter):
     """A pass that exchanges enlargements and the 1x1 convolutions that follow them."""
-    return rewriting_pass("ConvolveBeforeEnlarging", _Exchange)
 
-
-@mutator
-class _Exchange(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._module = module
         self._parts: dict[relax.Var, list[_Part]] = {}
 
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self._parts.update(_Finder(self._module, block).found())
-        return super().visit_dataflow_block_(block)
+    def learn(self, block: relax.DataflowBlock) -> None:
+        """Find the convolutions of the block that should be exchanged with enlargements, and the parts they read."""
+        super().learn(block)
+        found = ((each.var, each.value) for each in block.bindings if is_pointwise(each.value))
+        candidates = {variable: parts for variable, value in found if (parts := self._worth_exchanging(value))}
+        for variable, parts in candidates.items():
+            if all(reader in candidates for reader in self._bindings.readers(self._bindings.value(variable).args[0])):
+                self._parts[variable] = parts
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         parts = self._parts.get(binding.var)
@@ -113,42 +114,17 @@ class _Exchange(PyExprMutator):  # type: ignore[misc]
             return relax.op.repeat(data, int(call.attrs.repeats), int(call.attrs.axis))
         found = Interpolation.of(self._module[call.args[0]])
         assert found is not None
-        shape = static_shape(relax.Var("result", call.ty_args[0]))
+        shape = shape_of(call.ty_args[0])
         assert shape is not None
         return interpolated(self.builder_, data, found, shape[found.axis], list(call.args[1].fields)[1:])
-
-
-class _Finder:
-    """Finds the convolutions of a block that should be exchanged with enlargements."""
-
-    def __init__(self, module: tvm.IRModule, block: relax.DataflowBlock) -> None:
-        self._module = module
-        self._values = {binding.var: binding.value for binding in block.bindings}
-        self._readers: dict[relax.Var, list[relax.Var]] = {}
-        for binding in block.bindings:
-            for variable in variables_in(binding.value):
-                self._readers.setdefault(variable, []).append(binding.var)
-
-    def found(self) -> dict[relax.Var, list[_Part]]:
-        """The parts that such convolutions read, by the variables of their results."""
-        candidates = {
-            variable: parts
-            for variable, value in self._values.items()
-            if is_pointwise(value) and (parts := self._worth_exchanging(value))
-        }
-        return {
-            variable: parts
-            for variable, parts in candidates.items()
-            if all(reader in candidates for reader in self._readers[self._values[variable].args[0]])
-        }
 
     def _worth_exchanging(self, call: relax.Call) -> list[_Part] | None:
         data = call.args[0]
         if not isinstance(data, relax.DataflowVar):
             return None
-        value: Any = self._values.get(data)
+        value = self._bindings.value(data)
         joined = list(value.args[0].fields) if _is_concatenation(value) else [data]
-        alone = len(self._readers[data]) == 1
+        alone = self._bindings.is_inner(data)
         parts: list[_Part] = []
         first = 0
         for each in joined:
@@ -164,8 +140,8 @@ class _Finder:
     def _before_enlarging(self, data: relax.Expr) -> tuple[relax.Expr, tuple[_Enlargement, ...]]:
         """The tensor before enlargement and the steps; `data` and no steps if it is not enlarged enough."""
         source, steps = data, []
-        while isinstance(source, relax.DataflowVar) and len(self._readers.get(source, ())) == 1:
-            call = self._values.get(source)
+        while self._bindings.is_inner(source):
+            call = self._bindings.value(source)
             enlarged = self._enlarges(call)
             if enlarged is None:
                 break
@@ -195,6 +171,9 @@ class _Finder:
         saved = sum(part.channels * (1 - pixels(part.source) / whole) for part in enlarged) * filters
         moved = len(enlarged) * filters - sum(part.channels for part in enlarged)
         return saved >= _PRODUCTS_PER_NUMBER * moved
+
+
+ConvolveBeforeEnlarging = partial(pass_of, _ConvolveBeforeEnlarging)
 
 
 def _is_concatenation(value: Any) -> bool:

@@ -19,13 +19,12 @@ import tvm_ffi
 from tvm import relax, te, tirx, topi
 
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
+from kintune.compiler.tir import PATTERN, Fusion
 
 __all__ = ["EXTREMES", "is_nan"]
 
 Element = Callable[[Any, Any], Any]
 Legalise = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
-
-_REDUCTION = 3  # TVM's number of the fusion pattern of reductions, which are fused with what computes their operand
 
 
 def is_nan(value: Any) -> Any:
@@ -77,7 +76,7 @@ def _of_places(element: Element, neutral: Callable[[str], Any]) -> Legalise:
             shape = [1 if axis in axes else x.shape[axis] for axis in range(len(x.shape)) if keep or axis not in axes]
             return te.compute(shape, compute, name=name)
 
-        return builder.call_te(place, call.args[0], primfunc_name_hint=name, primfunc_attrs={"op_pattern": _REDUCTION})
+        return builder.call_te(place, call.args[0], primfunc_name_hint=name, primfunc_attrs={PATTERN: Fusion.REDUCTION})
 
     return legalise
 

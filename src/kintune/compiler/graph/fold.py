@@ -8,15 +8,15 @@ numpy might round, wrap or saturate differently from a compiled program are left
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, value_of
+from kintune.compiler.graph.rewriting import RESHAPES, Rewriter, operator_of, pass_of, transposed_axes, value_of
 
 __all__ = ["FoldTensors"]
 
@@ -27,17 +27,13 @@ _EXACT = frozenset({"float32", "float64", "int32", "int64"})
 """Types for which numpy and compiled code compute the same bits for a sum, product or quotient of two numbers."""
 
 
-def FoldTensors() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _FoldTensors(Rewriter):
     """A pass that evaluates, with numpy, operators all of whose tensors are constants.
 
     A variable bound to a folded tensor remains; `FoldConstant` and `CanonicalizeBindings` replace it by its value.
     Equal calls on the same constant share one result, so a layer that is called twice has its weights once.
     """
-    return rewriting_pass("FoldTensors", _FoldTensors)
 
-
-@mutator
-class _FoldTensors(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._folded: dict[tuple[object, ...], tuple[tvm.ir.GenericConst, relax.Expr]] = {}
@@ -47,7 +43,8 @@ class _FoldTensors(PyExprMutator):  # type: ignore[misc]
         visited = self.visit_expr_post_order(call)
         if fold is None or not isinstance(visited, relax.Call):
             return visited
-        constants = [self._constant(argument) for argument in visited.args if not isinstance(argument, relax.ShapeExpr)]
+        given = [argument for argument in visited.args if not isinstance(argument, relax.ShapeExpr)]
+        constants = [self._constant(argument) for argument in given]
         if any(constant is None or str(constant.ty.dtype) not in _MOVABLE for constant in constants):
             return visited
         key: tuple[object, ...] | None = None
@@ -69,13 +66,15 @@ class _FoldTensors(PyExprMutator):  # type: ignore[misc]
         return bound if isinstance(bound, tvm.ir.GenericConst) else None
 
 
+FoldTensors = partial(pass_of, _FoldTensors)
+
+
 def _reshape(call: relax.Call, tensors: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
     return tensors[0].reshape([int(extent) for extent in call.ty.shape])
 
 
 def _permute(call: relax.Call, tensors: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
-    axes = call.attrs.axes
-    return np.transpose(tensors[0], None if axes is None else [int(axis) for axis in axes])
+    return np.transpose(tensors[0], transposed_axes(call))
 
 
 def _cast(call: relax.Call, tensors: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
@@ -107,11 +106,8 @@ _FOLDS: dict[str, _Fold] = {
     "relax.add": _arithmetic(np.add),
     "relax.astype": _cast,
     "relax.divide": _quotient,
-    "relax.expand_dims": _reshape,
-    "relax.flatten": _reshape,
     "relax.multiply": _arithmetic(np.multiply),
     "relax.permute_dims": _permute,
-    "relax.reshape": _reshape,
-    "relax.squeeze": _reshape,
     "relax.subtract": _arithmetic(np.subtract),
+    **dict.fromkeys(RESHAPES, _reshape),
 }

@@ -22,21 +22,20 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tvm
-import tvm_ffi
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.norm_rules import NORM
 from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, pieces_of
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape, variables_in
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape, variables_in, with_main
+from kintune.compiler.kernels.blocks import loads_in
 from kintune.compiler.kernels.contraction import OF_BYTES, narrow_sums
+from kintune.compiler.tir import PATTERN, Fusion, names_called, nodes_in
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.interpolation import RESIZE
 
 __all__ = ["LimitFusion"]
 
-_PATTERN = "op_pattern"
-_BROADCAST, _INJECTIVE, _REDUCTION, _WITH_EPILOGUE, _OPAQUE = 1, 2, 3, 4, 8
 _COSTLY = frozenset(
     f"tirx.{name}" for name in ("erf", "exp", "log", "pow", "rsqrt", "sigmoid", "sqrt", "tanh", "cos", "sin")
 )
@@ -60,9 +59,7 @@ def LimitFusion() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its 
         wanted = {variable: pattern for variable in calls.variables() if (pattern := calls.pattern(variable)) >= 0}
         if not wanted:
             return module
-        rewriter = _Patterned(module, wanted)
-        rewriter.builder_.update_func(module.get_global_var("main"), rewriter.visit_expr(module["main"]))
-        return rewriter.builder_.get()
+        return with_main(module, _Patterned(module, wanted))
 
     return tvm.transform.module_pass(limit, opt_level=0, name="LimitFusion")
 
@@ -107,44 +104,51 @@ class _Calls:
         if function is None or function.attrs is None:
             return -1
         if self._chains[variable].ends:
-            return _WITH_EPILOGUE
+            return Fusion.WITH_EPILOGUE
         if NORM in function.attrs:
-            return _WITH_EPILOGUE if self._has_epilogue(variable) else _REDUCTION
+            return Fusion.WITH_EPILOGUE if self._has_epilogue(variable) else Fusion.REDUCTION
         if pieces_of(function, SLICES):
             (operand,) = self._operands(variable)[:1]
-            return _OPAQUE if self._is_anchored(operand) else -1
+            return Fusion.OPAQUE if self._anchor(operand) is not None else -1
         if pieces_of(function, JOINS):
-            return _OPAQUE if self._is_mostly_computed(variable) else -1
+            return Fusion.OPAQUE if self._is_mostly_computed(variable) else -1
         if pieces_of(function, STRIDED_JOINS):
-            return _OPAQUE if self._is_put_in_place(variable) else -1
-        known = int(function.attrs.get(_PATTERN, _OPAQUE))
-        if known <= _BROADCAST and any(map(self._sums_bytes, self._enlarged(variable))):
-            return _WITH_EPILOGUE
-        alone = known == _INJECTIVE or (known == _BROADCAST and len(self._operands(variable)) == 1)
-        return _WITH_EPILOGUE if alone and self._repeats_work(variable, function) else -1
+            return Fusion.OPAQUE if self._is_put_in_place(variable) else -1
+        known = _pattern_of(function)
+        if known <= Fusion.BROADCAST and any(map(self._sums_bytes, self._enlarged(variable))):
+            return Fusion.WITH_EPILOGUE
+        alone = known == Fusion.INJECTIVE or (known == Fusion.BROADCAST and len(self._operands(variable)) == 1)
+        return Fusion.WITH_EPILOGUE if alone and self._repeats_work(variable, function) else -1
 
     def _chain(self, variable: relax.Var) -> _Chain:
         """The chain that ends with a call; the chains of its operands must be known already."""
         function = self._function(variable)
-        pattern = int((function.attrs or {}).get(_PATTERN, _OPAQUE))
-        own = _weight(function)
-        if pattern > _REDUCTION:
+        pattern = _pattern_of(function)
+        own = max((_WEIGHTS[name] for name in names_called(function.body) & _WEIGHTS.keys()), default=0)
+        if pattern > Fusion.REDUCTION:
             return _Chain(own)
         before = [
             None if self._only_reduces(operand) else self._chains.get(operand) for operand in self._operands(variable)
         ]
-        loads = _loads_of(function)
+        read = self._loads(function)
+        loads = [sum(source.same_as(parameter) for source in read) for parameter in function.params]
         sizes = [count * (chain.size if chain is not None else 1) for chain, count in zip(before, loads, strict=False)]
         depth = own + max((chain.depth for chain in before if chain is not None), default=0)
         if any(chain is not None for chain in before) and (depth > _DEEPEST or sum(sizes) > _LARGEST):
             return _Chain(own, ends=True)
         return _Chain(depth, max(sum(sizes), 1))
 
+    @staticmethod
+    def _loads(function: Any) -> list[Any]:
+        """The parameters of a function that it loads from, once for each place."""
+        read = (load.source for load in loads_in(function.body))
+        return [each for each in read if any(each.same_as(parameter) for parameter in function.params)]
+
     def _only_reduces(self, operand: relax.Expr) -> bool:
         """Whether an operand is the result of a reduction, with which nothing that follows is fused."""
         function = self._function(operand)
         attributes = {} if function is None else function.attrs or {}
-        return attributes.get(_PATTERN) == _REDUCTION and NORM not in attributes
+        return attributes.get(PATTERN) == Fusion.REDUCTION and NORM not in attributes
 
     def _function(self, variable: relax.Expr) -> Any:
         value = self._values.get(variable) if isinstance(variable, relax.Var) else None
@@ -171,22 +175,14 @@ class _Calls:
             function = self._function(reader)
             if reader.same_as(variable) or function is None or static_shape(reader) != shape:
                 return False
-            return int(function.attrs.get(_PATTERN, _OPAQUE)) <= _BROADCAST
+            return _pattern_of(function) <= Fusion.BROADCAST
 
         return bool(readers) and all(map(follows, readers))
-
-    def _is_anchored(self, operand: relax.Expr) -> bool:
-        """Whether a tensor is computed, along first operands, from a kernel that does more than element-wise work."""
-        return self._anchor(operand) is not None
 
     def _sums_bytes(self, operand: relax.Expr) -> bool:
         """Whether a tensor is computed, element by element, from sums of products of bytes, and could be fused with."""
         anchor = self._anchor(operand)
-        return (
-            anchor is not None
-            and int(anchor.attrs.get(_PATTERN, _OPAQUE)) < _OPAQUE
-            and OF_BYTES in narrow_sums(anchor)
-        )
+        return anchor is not None and _pattern_of(anchor) < Fusion.OPAQUE and OF_BYTES in narrow_sums(anchor)
 
     def _anchor(self, operand: relax.Expr) -> Any:
         """The kernel that reduces, or is opaque, from which a tensor is computed along first operands; or None."""
@@ -200,7 +196,7 @@ class _Calls:
             function = self._function(operand)
             if function is None:
                 return None
-            if int(function.attrs.get(_PATTERN, _OPAQUE)) >= _REDUCTION:
+            if _pattern_of(function) >= Fusion.REDUCTION:
                 return function
             operands = [each for each in self._operands(operand) if isinstance(each, relax.Var)]
             if not operands:
@@ -228,12 +224,12 @@ class _Calls:
         if size < LEAST_STRIDED or not self._is_mostly_computed(variable):
             return False
         readers = [self._function(reader) for reader in self._readers.get(variable, []) if not reader.same_as(variable)]
-        return all(reader is not None and int(reader.attrs.get(_PATTERN, _OPAQUE)) > _INJECTIVE for reader in readers)
+        return all(reader is not None and _pattern_of(reader) > Fusion.INJECTIVE for reader in readers)
 
     def _repeats_work(self, variable: relax.Var, function: Any) -> bool:
         """Whether fusion would compute elements of an operand several times, at a cost that matters."""
         interpolates = RESIZE in self._name(variable)
-        several = interpolates and _loads(function) > 1
+        several = interpolates and len(self._loads(function)) > 1
         if several and any(self._is_computed(operand) for operand in self._operands(variable)):
             return all(RESIZE not in self._name(operand) for operand in self._operands(variable))
         return any(map(self._is_costly, self._enlarged(variable)))
@@ -247,16 +243,16 @@ class _Calls:
     def _is_computed(self, operand: relax.Expr) -> bool:
         """Whether the kernel that computes the operand would be fused into its reader, not into the one before it."""
         function = self._function(operand)
-        pattern = _OPAQUE if function is None else int(function.attrs.get(_PATTERN, _OPAQUE))
-        if pattern == _INJECTIVE and _only_moves(function):
+        pattern = _pattern_of(function)
+        if pattern == Fusion.INJECTIVE and _only_moves(function):
             return any(map(self._is_computed, self._operands(operand)))
-        return pattern <= _INJECTIVE and not (pattern <= _BROADCAST and self._is_anchored(operand))
+        return pattern <= Fusion.INJECTIVE and (pattern > Fusion.BROADCAST or self._anchor(operand) is None)
 
     def _is_costly(self, operand: relax.Expr, depth: int = 8) -> bool:
         """Whether the kernels that would be fused to compute the operand call costly functions."""
         if not depth or not self._is_computed(operand) or not isinstance(operand, relax.Var):
             return False
-        if _calls_costly(self._function(operand)):
+        if names_called(self._function(operand).body) & _COSTLY:
             return True
         return any(self._is_costly(each, depth - 1) for each in self._operands(operand))
 
@@ -277,44 +273,18 @@ class _Patterned(PyExprMutator):  # type: ignore[misc]
             call = binding.value
             key = str(call.args[0].name_hint), pattern
             if key not in self._copies:
-                function = self._module[call.args[0]].with_attr(_PATTERN, pattern)
+                function = self._module[call.args[0]].with_attr(PATTERN, pattern)
                 self._copies[key] = self.builder_.add_func(function, key[0])
             operands = [self._copies[key], *call.args[1:]]
             binding = relax.VarBinding(binding.var, relax.Call(call.op, operands, call.attrs, call.ty_args, call.span))
         super().visit_var_binding_(binding)
 
 
-def _loads(function: Any) -> int:
-    """The number of places in a function that load from its parameters."""
-    return sum(_loads_of(function))
-
-
-def _loads_of(function: Any) -> list[int]:
-    """The number of places in a function that load from each parameter."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(function.body, [(tvm.ir.TensorLoad, lambda load: found.append(load.source))])
-    return [sum(source.same_as(parameter) for source in found) for parameter in function.params]
+def _pattern_of(function: Any) -> int:
+    """How a function may be fused, as a `Fusion`; something that is no kernel cannot be."""
+    return int((getattr(function, "attrs", None) or {}).get(PATTERN, Fusion.OPAQUE))
 
 
 def _only_moves(function: Any) -> bool:
     """Whether a function computes nothing, as transposes and reshapes do."""
-    values: list[Any] = []
-    tvm_ffi.structural_walk(function.body, [(tvm.tirx.BufferStore, lambda store: values.append(store.value))])
-    return all(isinstance(value, tvm.ir.TensorLoad) for value in values)
-
-
-def _weight(function: Any) -> int:
-    """The largest of `_WEIGHTS` of the intrinsics that a function calls; 0 if it calls none of them."""
-    names = _names(function)
-    return max((weight for name, weight in _WEIGHTS.items() if name in names), default=0)
-
-
-def _calls_costly(function: Any) -> bool:
-    return bool(_names(function) & _COSTLY)
-
-
-def _names(function: Any) -> set[str]:
-    """The names of the intrinsics that a function calls."""
-    names: set[str] = set()
-    tvm_ffi.structural_walk(function.body, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
-    return names
+    return all(isinstance(each.value, tvm.ir.TensorLoad) for each in nodes_in(function.body, tvm.tirx.BufferStore))

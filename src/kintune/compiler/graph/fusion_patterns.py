@@ -11,30 +11,25 @@ enlarge a map in this way and add it to the result of a convolution, whose epilo
 from __future__ import annotations
 
 import tvm
-import tvm_ffi
-from tvm.s_tir import Schedule
 
+from kintune.compiler.graph.rewriting import kernels_pass
 from kintune.compiler.kernels.blocks import loads_in
+from kintune.compiler.tir import PATTERN, Fusion, is_number, nodes_in, plain_schedule
 
 __all__ = ["InlineRepeats", "RepeatsBroadcast", "ResizedInjective"]
 
-_PATTERN = "op_pattern"
-_BROADCAST, _INJECTIVE = 1, 2
 _BLOCK = "T_repeat"
 
 
 def ResizedInjective() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
     """A pass that marks functions injective if an operand neither has the result's shape nor is broadcast to it."""
 
-    def mark(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        for variable, function in list(module.functions_items()):
-            if not isinstance(function, tvm.tirx.PrimFunc) or function.attrs is None:
-                continue
-            if int(function.attrs.get(_PATTERN, _INJECTIVE)) < _INJECTIVE and _resizes(function):
-                module.update_func(variable, function.with_attr(_PATTERN, _INJECTIVE))
-        return module
+    def mark(_name: str, function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc | None:
+        pattern = int((function.attrs or {}).get(PATTERN, Fusion.INJECTIVE))
+        wrong = pattern < Fusion.INJECTIVE and _resizes(function)
+        return function.with_attr(PATTERN, Fusion.INJECTIVE) if wrong else None
 
-    return tvm.transform.module_pass(mark, opt_level=0, name="ResizedInjective")
+    return kernels_pass("ResizedInjective", mark)
 
 
 def _resizes(function: tvm.tirx.PrimFunc) -> bool:
@@ -57,10 +52,8 @@ def _reads_beyond(function: tvm.tirx.PrimFunc, single: list[tuple[int, int]]) ->
 
     A broadcast reads it at 0; padding reads it at the index at which the result is written, under a condition.
     """
-    blocks: list[tvm.s_tir.SBlock] = []
-    tvm_ffi.structural_walk(function.body, [(tvm.s_tir.SBlock, blocks.append)])
-    variables = [each for block in blocks for each in block.iter_vars]
-    longer = {each.var for each in variables if not _is_number(each.dom.extent, 1)}
+    variables = [each for block in nodes_in(function.body, tvm.s_tir.SBlock) for each in block.iter_vars]
+    longer = {each.var for each in variables if not is_number(each.dom.extent, 1)}
     buffers = [p for p in function.params if hasattr(p, "shape")]
     loads = loads_in(function.body)
     return any(
@@ -70,38 +63,27 @@ def _reads_beyond(function: tvm.tirx.PrimFunc, single: list[tuple[int, int]]) ->
     )
 
 
-def _is_number(expression: tvm.tirx.PrimExpr, value: int) -> bool:
-    return isinstance(expression, tvm.tirx.IntImm) and int(expression) == value
-
-
 def RepeatsBroadcast() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
     """A pass that marks repetitions as broadcasts, so that they may be fused, also into epilogues of convolutions."""
 
-    def mark(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        for variable, function in list(module.functions_items()):
-            if not isinstance(function, tvm.tirx.PrimFunc) or not variable.name_hint.startswith("repeat"):
-                continue
-            if function.attrs is not None and int(function.attrs.get(_PATTERN, -1)) == _INJECTIVE:
-                module.update_func(variable, function.with_attr(_PATTERN, _BROADCAST))
-        return module
+    def mark(name: str, function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc | None:
+        pattern = int((function.attrs or {}).get(PATTERN, -1)) if name.startswith("repeat") else -1
+        return function.with_attr(PATTERN, Fusion.BROADCAST) if pattern == Fusion.INJECTIVE else None
 
-    return tvm.transform.module_pass(mark, opt_level=0, name="RepeatsBroadcast")
+    return kernels_pass("RepeatsBroadcast", mark)
 
 
 def InlineRepeats() -> tvm.transform.Pass:  # noqa: N802
     """A pass that inlines the blocks of repetitions in fused functions: readers read the repeated tensor instead."""
 
-    def inline(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        for variable, function in list(module.functions_items()):
-            if isinstance(function, tvm.tirx.PrimFunc) and "_repeat" in variable.name_hint:
-                module.update_func(variable, _without_repeats(function))
-        return module
+    def inlined(name: str, function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc | None:
+        return _without_repeats(function) if "_repeat" in name else None
 
-    return tvm.transform.module_pass(inline, opt_level=0, name="InlineRepeats")
+    return kernels_pass("InlineRepeats", inlined)
 
 
 def _without_repeats(function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc:
-    schedule = Schedule(tvm.IRModule({"main": function}), debug_mask=0, error_render_level="none")
+    schedule = plain_schedule(function)
     root = schedule.get_sblock("root", func_name="main")
     results = {schedule.get(block).name_hint for block in schedule.get_output_blocks(root)}
     for block in schedule.get_child_blocks(root):

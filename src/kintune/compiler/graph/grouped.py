@@ -7,33 +7,29 @@ group are the innermost axis, and all filters of a vector read the same channel.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import tvm
 from tvm import relax, te, tirx
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape
+from kintune.compiler.graph.rewriting import Rewriter, emit_as, layouts_of, operator_of, pass_of, static_shape
 from kintune.compiler.kernels.contraction import SUMS, Operator
+from kintune.compiler.kernels.loops import index
+from kintune.compiler.tir import PATTERN, Fusion
 
 __all__ = ["GROUPED", "SplitGroups", "grouped_convolution"]
 
 GROUPED = "group_conv2d"
 """The prefix of the names of kernels that compute such a convolution."""
 
-_WITH_EPILOGUE = 4  # TVM's operator pattern kOutEWiseFusable
 _LAYOUTS = ("NHWC", "HWIO", "NHWC")
 _TILE = 64
 """Groups whose number of filters is a multiple of this fill whole tiles of vectors, and need no axis of groups."""
 
 
-def SplitGroups() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _SplitGroups(Rewriter):
     """A pass that gives grouped convolutions of float32 (NHWC, HWIO) an axis of groups; depthwise ones have none."""
-    return rewriting_pass("SplitGroups", _SplitGroups)
 
-
-@mutator
-class _SplitGroups(PyExprMutator):  # type: ignore[misc]
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         call = binding.value
         groups = _groups(call) if operator_of(call) == "relax.nn.conv2d" else 0
@@ -55,16 +51,18 @@ class _SplitGroups(PyExprMutator):  # type: ignore[misc]
         def convolved(x: te.Tensor, w: te.Tensor) -> te.Tensor:
             return grouped_convolution(x, w, strides, padding, dilation)
 
-        attributes = {"op_pattern": _WITH_EPILOGUE}
+        attributes = {PATTERN: Fusion.WITH_EPILOGUE}
         return self.builder_.call_te(convolved, *operands, primfunc_name_hint=GROUPED, primfunc_attrs=attributes)
+
+
+SplitGroups = partial(pass_of, _SplitGroups)
 
 
 def _groups(call: relax.Call) -> int:
     """The number of groups of a convolution that should get an axis of groups; 0 for others."""
-    a, groups = call.attrs, int(call.attrs.groups)
-    layouts = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout))
+    groups = int(call.attrs.groups)
     shapes = [static_shape(each) for each in (*call.args, call)]
-    if groups < 2 or layouts != _LAYOUTS or any(shape is None or 0 in shape for shape in shapes):
+    if groups < 2 or layouts_of(call) != _LAYOUTS or any(shape is None or 0 in shape for shape in shapes):
         return 0
     if {str(each.ty.dtype) for each in (*call.args, call)} != {"float32"}:
         return 0
@@ -87,13 +85,13 @@ def grouped_convolution(
     padded = _bordered(x, (top, left, bottom, right)) if any(padding) else x
     high = (height + top + bottom - (rows - 1) * tall - 1) // down + 1
     long = (width + left + right - (columns - 1) * wide - 1) // across + 1
-    i, j, c = (te.reduce_axis((_index(0), _index(e)), s) for e, s in zip((rows, columns, depth), "ijc", strict=True))
+    i, j, c = (te.reduce_axis((index(0), index(e)), s) for e, s in zip((rows, columns, depth), "ijc", strict=True))
 
     def element(b: Any, y: Any, z: Any, g: Any, f: Any) -> Any:
         return te.sum(padded[b, y * down + i * tall, z * across + j * wide, g, c] * w[i, j, c, g, f], axis=[i, j, c])
 
     known = Operator(True, (down, across), (tall, wide), (top, left, bottom, right), groups=groups)
-    shape = list(map(_index, (n, high, long, groups, filters)))
+    shape = list(map(index, (n, high, long, groups, filters)))
     return te.compute(shape, element, name=GROUPED, attrs={SUMS: known.text})
 
 
@@ -107,8 +105,4 @@ def _bordered(x: te.Tensor, widths: tuple[int, int, int, int]) -> te.Tensor:
         return tirx.if_then_else(inside, x[b, y - top, z - left, g, c], tirx.const(0.0, "float32"))
 
     shape = (n, height + top + bottom, width + left + right, groups, channels)
-    return te.compute(list(map(_index, shape)), element, name="pad_temp")
-
-
-def _index(extent: int) -> tirx.IntImm:
-    return tirx.IntImm("int64", extent)
+    return te.compute(list(map(index, shape)), element, name="pad_temp")

@@ -7,36 +7,30 @@ data, so that padding needs no kernel.  An annotation of the block that computes
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Sequence
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
 from tvm import relax, te, tirx
-from tvm.relax.expr_functor import mutator
 
 from kintune.compiler.graph.integer_weights import inside_of
-from kintune.compiler.graph.quantised_operands import LearningMutator, Numbers
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
+from kintune.compiler.graph.quantised_operands import Numbers, QuantisedRewriter
+from kintune.compiler.graph.rewriting import layouts_of, operator_of, pass_of, static_shape
 from kintune.compiler.kernels.contraction import BYTE_SUMS, Operator
+from kintune.compiler.kernels.loops import index
+from kintune.compiler.tir import PATTERN, Fusion
 
 __all__ = ["LowerByteProducts"]
 
-_WITH_EPILOGUE = 4  # TVM's operator pattern kOutEWiseFusable: element-wise operators are fused behind it
-_ALONE = 8  # kOpaque: nothing is fused with it
 _SUMS = "int32"
 _BYTES, _SIGNED = "uint8", "int8"
 _LEAST, _MOST = -128, 127
 _WRITTEN_OUT = 32  # weights of a window whose sum is one expression
 _MOVES = ("relax.permute_dims", "relax.reshape")
-
-
-def LowerByteProducts() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that makes a function of each convolution and product with constant weights whose data is cast bytes."""
-    return rewriting_pass("LowerByteProducts", _LowerByteProducts)
 
 
 class _Data(NamedTuple):
@@ -47,19 +41,17 @@ class _Data(NamedTuple):
     value: int | relax.Expr
 
 
-@mutator
-class _LowerByteProducts(LearningMutator):
+class _LowerByteProducts(QuantisedRewriter):
+    """A pass that makes a function of each convolution and product with constant weights whose data is cast bytes."""
+
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._found: dict[relax.Expr, _Data | None] = {}
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         name = operator_of(binding.value)
-        made = None
-        if name == "relax.nn.conv2d":
-            made = self._convolution(binding.value)
-        elif name == "relax.matmul":
-            made = self._matmul(binding.value)
+        lower = {"relax.nn.conv2d": self._convolution, "relax.matmul": self._matmul}.get(name)
+        made = None if lower is None else lower(binding.value)
         super().visit_var_binding_(binding if made is None else relax.VarBinding(binding.var, made))
 
     def _data(self, expression: relax.Expr) -> _Data | None:
@@ -81,11 +73,8 @@ class _LowerByteProducts(LearningMutator):
             return None
         padded, around = self._bindings.value(value.args[0]), None
         if operator_of(padded) == "relax.where":
-            inside, padded, around = (
-                self._bindings.constant(padded.args[0]),
-                self._bindings.value(padded.args[1]),
-                padded.args[2],
-            )
+            inside, around = self._bindings.numbers(padded.args[0]), padded.args[2]
+            padded = self._bindings.value(padded.args[1])
         plain = operator_of(padded) != "relax.nn.pad" or str(padded.attrs.pad_mode) != "constant"
         sides = [] if plain else [int(width) for width in padded.attrs.pad_width]
         within = None if plain or min(sides) < 0 else static_shape(padded.args[0])
@@ -125,10 +114,11 @@ class _LowerByteProducts(LearningMutator):
 
     def _convolution(self, call: relax.Call) -> relax.Expr | None:
         a = call.attrs
-        weights = self._bindings.constant(call.args[1])
+        weights = self._bindings.numbers(call.args[1])
         data = self._data(call.args[0])
-        layouts = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout))
-        if data is None or weights is None or str(call.ty.dtype) != _SUMS or layouts != ("NHWC", "HWIO", "NHWC"):
+        if data is None or weights is None or str(call.ty.dtype) != _SUMS:
+            return None
+        if layouts_of(call) != ("NHWC", "HWIO", "NHWC"):
             return None
         if int(a.groups) > 1 or not _is_unsigned(data):
             return None
@@ -163,12 +153,12 @@ class _LowerByteProducts(LearningMutator):
             point = others[0][0].astype(_SUMS) if others else tirx.const(product.point, _SUMS)
             return _summed(x, taps, product, point * tirx.const(depth, _SUMS))
 
-        attributes = {"op_pattern": _ALONE}  # fused with what has a value for each filter, it would be computed again
+        attributes = {PATTERN: Fusion.OPAQUE}  # fused with what has a value for each filter, it would be computed again
         name = "window_sums"
         return self.builder_.call_te(summed, channels, *around, primfunc_name_hint=name, primfunc_attrs=attributes)
 
     def _matmul(self, call: relax.Call) -> relax.Expr | None:
-        weights = self._bindings.constant(call.args[1])
+        weights = self._bindings.numbers(call.args[1])
         data = self._data(call.args[0])
         if data is None or any(map(any, data.widths)) or str(call.ty.dtype) != _SUMS or not _is_unsigned(data):
             return None
@@ -183,7 +173,7 @@ class _LowerByteProducts(LearningMutator):
 
     def _sum_of_rows(self, data: relax.Expr, ones: Numbers) -> relax.Expr:
         """The sums of rows of bytes, as a product: a kernel of its own, since it is a term of another product."""
-        return self._call(_multiplied, [data], ones, "sum", _ALONE)
+        return self._call(_multiplied, [data], ones, "sum", Fusion.OPAQUE)
 
     def _matmul_of_computed(self, data: _Data, weights: _Data | None) -> relax.Expr | None:
         """The product with computed matrices of signed bytes: one, or one for each of the data's."""
@@ -192,16 +182,24 @@ class _LowerByteProducts(LearningMutator):
         shapes = [static_shape(each.bytes) or () for each in (data, weights)]
         if len(shapes[1]) != 2 and shapes[0][:-2] != shapes[1][:-2]:
             return None
-        attributes = {"op_pattern": _WITH_EPILOGUE}
+        attributes = {PATTERN: Fusion.WITH_EPILOGUE}
         operands, name = [data.bytes, weights.bytes], "matmul"
         return self.builder_.call_te(_multiplied, *operands, primfunc_name_hint=name, primfunc_attrs=attributes)
 
     def _call(
-        self, compute: Any, operands: Sequence[relax.Expr], weights: Numbers, name: str, pattern: int = _WITH_EPILOGUE
+        self,
+        compute: Any,
+        operands: Sequence[relax.Expr],
+        weights: Numbers,
+        name: str,
+        fused: int = Fusion.WITH_EPILOGUE,
     ) -> relax.Expr:
         constant = relax.const(np.ascontiguousarray(weights), weights.dtype.name)
-        attributes = {"op_pattern": pattern}
+        attributes = {PATTERN: fused}
         return self.builder_.call_te(compute, *operands, constant, primfunc_name_hint=name, primfunc_attrs=attributes)
+
+
+LowerByteProducts = partial(pass_of, _LowerByteProducts)
 
 
 def _sums_alone(weights: Numbers) -> bool:
@@ -236,13 +234,13 @@ def _convolved(x: te.Tensor, w: te.Tensor, product: Operator, around: Sequence[t
     (down, right), (tall, wide) = product.strides, product.dilations
     point = around[0][0] if around else tirx.const(product.point, str(x.dtype))
     padded = _bordered(x, product, point) if any(product.pads) else x
-    i, j, c = (te.reduce_axis((_long(0), _long(size)), name) for size, name in zip(w.shape[:3], "ijc", strict=True))
+    i, j, c = (te.reduce_axis((index(0), index(size)), name) for size, name in zip(w.shape[:3], "ijc", strict=True))
 
     def element(b: Any, y: Any, z: Any, f: Any) -> Any:
         place = padded[b, y * down + i * tall, z * right + j * wide, c]
         return te.sum(place.astype(_SUMS) * w[i, j, c, f].astype(_SUMS), axis=[i, j, c])
 
-    shape = [_long(size) for size in (x.shape[0], *_extents(x, (rows, columns), product), filters)]
+    shape = [index(size) for size in (x.shape[0], *_extents(x, (rows, columns), product), filters)]
     return te.compute(shape, element, name="conv2d_bytes", attrs={BYTE_SUMS: product.text})
 
 
@@ -255,11 +253,11 @@ def _summed(x: te.Tensor, taps: Sequence[int], product: Operator, point: Any) ->
 
     def element(*at: Any) -> Any:
         if math.prod(taps) <= _WRITTEN_OUT:
-            return functools.reduce(operator.add, [term(at, i, j) for i, j in np.ndindex(*taps)])
-        axes = [te.reduce_axis((_long(0), _long(size)), name) for size, name in zip(taps, "ij", strict=True)]
+            return reduce(operator.add, [term(at, i, j) for i, j in np.ndindex(*taps)])
+        axes = [te.reduce_axis((index(0), index(size)), name) for size, name in zip(taps, "ij", strict=True)]
         return te.sum(term(at, *axes), axis=axes)
 
-    shape = [_long(size) for size in (x.shape[0], *_extents(x, taps, product), 1)]
+    shape = [index(size) for size in (x.shape[0], *_extents(x, taps, product), 1)]
     return te.compute(shape, element, name="window_sums")
 
 
@@ -267,7 +265,7 @@ def _bordered(x: te.Tensor, product: Operator, point: Any) -> te.Tensor:
     """The data padded with the zero point."""
     n, height, width, channels = (int(extent) for extent in x.shape)
     top, left, bottom, right = product.pads
-    shape = [_long(size) for size in (n, height + top + bottom, width + left + right, channels)]
+    shape = [index(size) for size in (n, height + top + bottom, width + left + right, channels)]
     return te.compute(shape, lambda *at: _place(x, product, point, at), name="pad_temp")
 
 
@@ -287,7 +285,7 @@ def _place(x: te.Tensor, product: Operator, point: Any, at: Sequence[Any]) -> An
 
 def _multiplied(x: te.Tensor, w: te.Tensor) -> te.Tensor:
     batched = len(w.shape) > 2
-    k = te.reduce_axis((_long(0), w.shape[-2]), "k")
+    k = te.reduce_axis((index(0), w.shape[-2]), "k")
 
     def element(*at: Any) -> Any:
         before = at[:-2] if batched else ()
@@ -296,7 +294,3 @@ def _multiplied(x: te.Tensor, w: te.Tensor) -> te.Tensor:
 
     shape: Sequence[Any] = [*x.shape[:-1], w.shape[-1]]
     return te.compute(shape, element, name="matmul_bytes", attrs={BYTE_SUMS: Operator(batched=batched).text})
-
-
-def _long(extent: Any) -> tirx.IntImm:
-    return tirx.IntImm("int64", int(extent))

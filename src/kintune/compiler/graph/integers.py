@@ -21,13 +21,12 @@ rounded half to even, as in other runtimes, and clipped to the type.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import mutator
 
 from kintune.compiler.graph.integer_weights import (
     EXACT,
@@ -40,8 +39,8 @@ from kintune.compiler.graph.integer_weights import (
 )
 from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
 from kintune.compiler.graph.quantised_moves import KeepQuantised, UseUnsignedBytes
-from kintune.compiler.graph.quantised_operands import LearningMutator, Numbers, QuantisedTensor, QuantisedWeights
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
+from kintune.compiler.graph.quantised_operands import Numbers, QuantisedRewriter, QuantisedTensor, QuantisedWeights
+from kintune.compiler.graph.rewriting import convolution_like, layouts_of, operator_of, pass_of, static_shape
 from kintune.compiler.kernels.instructions import BYTES, best
 
 __all__ = ["UseIntegers", "multiplies_bytes"]
@@ -69,10 +68,8 @@ def UseIntegers(*, bytes_: bool) -> tvm.transform.Pass:  # noqa: N802 - named as
     Without products of bytes (`bytes_`), products of integers are computed in float32, exactly, and others stay as they
     are.
     """
-    if not bytes_:
-        return rewriting_pass("UseIntegers", lambda module: _UseIntegers(module, bytes_=False))
-    passes = [UseUnsignedBytes(), KeepQuantised(), rewriting_pass("UseIntegers", _UseIntegers)]
-    return tvm.transform.Sequential(passes, name="UseIntegers")
+    before = [UseUnsignedBytes(), KeepQuantised()] if bytes_ else []
+    return tvm.transform.Sequential([*before, pass_of(_UseIntegers, bytes_=bytes_)], name="UseIntegers")
 
 
 class _Sums(NamedTuple):
@@ -90,9 +87,8 @@ class _Sums(NamedTuple):
     rank: int
 
 
-@mutator
-class _UseIntegers(LearningMutator):
-    def __init__(self, module: tvm.IRModule, *, bytes_: bool = True) -> None:
+class _UseIntegers(QuantisedRewriter):
+    def __init__(self, module: tvm.IRModule, *, bytes_: bool) -> None:
         super().__init__(module)
         self._bytes = bytes_
         self._summed: set[relax.Var] = set()  # variables computed from integer sums by element-wise operators
@@ -165,7 +161,7 @@ class _UseIntegers(LearningMutator):
         stored = signed_weights(integers, 1)
         if stored is None or not _holds(stored, (0,), weights):
             return None
-        bytes_, point = self._unsigned(tensor)
+        bytes_, point = self._as("uint8", tensor)
         wide = self._emit(relax.op.astype(bytes_, "int32"))
         constant = relax.const(stored.integers.astype(np.int32), "int32")
         sums = self._emit(relax.op.matmul(wide, constant, out_dtype="int32"))
@@ -190,7 +186,7 @@ class _UseIntegers(LearningMutator):
             return self._computed_in_float32(left, right, depth)
         if 4 * LARGEST_BYTE**2 * depth >= _LARGEST_SUM:
             return None
-        (data, zero), (weights, offset) = self._unsigned(left), self._signed(right)
+        (data, zero), (weights, offset) = self._as("uint8", left), self._as("int8", right)
         if is_one and batches[1]:
             weights = self._emit(relax.op.reshape(weights, shapes[1][-2:]))
         wide, signed = (self._emit(relax.op.astype(each, "int32")) for each in (data, weights))
@@ -210,7 +206,7 @@ class _UseIntegers(LearningMutator):
     def _convolution(self, call: relax.Call, tensor: QuantisedTensor, weights: QuantisedWeights) -> _Sums | None:
         a, integers = call.attrs, weights.integers
         layouts = _CONVOLUTIONS[operator_of(call)]
-        if (str(a.data_layout), str(a.kernel_layout), str(a.out_layout)) != (*layouts, layouts[0]):
+        if layouts_of(call) != (*layouts, layouts[0]):
             return None
         if not _is_of_channels(weights, 0) or not (isinstance(tensor.point, int) or _is_scalar(tensor.point)):
             return None
@@ -220,7 +216,7 @@ class _UseIntegers(LearningMutator):
         if stored is None or not _holds(stored, summed, weights):
             return None
         padding, rank = [int(width) for width in a.padding], integers.ndim
-        bytes_, point = self._unsigned(tensor)
+        bytes_, point = self._as("uint8", tensor)
         if any(padding):
             bytes_ = self._padded(bytes_, padding, self._as_byte(tensor, point))
         wide = self._emit(relax.op.astype(bytes_, "int32"))
@@ -272,44 +268,28 @@ class _UseIntegers(LearningMutator):
             wide = self._emit(relax.op.subtract(wide, relax.op.astype(self.visit_expr(tensor.point), "float32")))
         elif tensor.point:
             wide = self._emit(relax.op.subtract(wide, relax.const(float(tensor.point), "float32")))
-        found = None
-        for factor, digit in digits:
+
+        def sums(digit: Numbers) -> relax.Expr:
             if is_product:
-                each = self._emit(relax.op.matmul(wide, relax.const(digit.astype(np.float32)), out_dtype="float32"))
-            else:
-                each = self._emit(_convolved(call, wide, digit, call.attrs.padding, "float32"))
-            if len(digits) > 1:
-                each = self._emit(relax.op.astype(each, "int32"))
-            if factor > 1:
-                each = self._emit(relax.op.multiply(each, relax.const(factor, "int32")))
-            found = each if found is None else self._emit(relax.op.add(found, each))
-        return None if found is None else _Sums(found, [], axis, int(call.ty.ndim))
+                return relax.op.matmul(wide, relax.const(digit.astype(np.float32)), out_dtype="float32")
+            return _convolved(call, wide, digit, call.attrs.padding, "float32")
 
-    def _unsigned(self, tensor: QuantisedTensor) -> tuple[relax.Expr, Any]:
-        """The integers as uint8, and their zero point: a number, or an expression of int32."""
+        if len(digits) == 1:
+            return _Sums(self._emit(sums(digits[0][1])), [], axis, int(call.ty.ndim))
+        return _Sums(self._total(digits, sums), [], axis, int(call.ty.ndim))
+
+    def _as(self, kind: str, tensor: QuantisedTensor) -> tuple[relax.Expr, Any]:
+        """The integers as uint8 or int8, and their zero point: a number, or an expression of int32."""
         integers = self.visit_expr(tensor.integers)
         point = tensor.point if isinstance(tensor.point, int) else self._wide(tensor.point)
-        if tensor.dtype == "uint8":
+        if tensor.dtype == kind:
             return integers, point
+        move, shift = (relax.op.add, _SHIFT) if kind == "uint8" else (relax.op.subtract, -_SHIFT)
         wide = self._emit(relax.op.astype(integers, "int16"))
-        moved = self._emit(relax.op.add(wide, relax.const(_SHIFT, "int16")))
+        moved = self._emit(relax.op.astype(self._emit(move(wide, relax.const(_SHIFT, "int16"))), kind))
         if isinstance(point, int):
-            return self._emit(relax.op.astype(moved, "uint8")), point + _SHIFT
-        more = self._emit(relax.op.add(point, relax.const(_SHIFT, "int32")))
-        return self._emit(relax.op.astype(moved, "uint8")), more
-
-    def _signed(self, tensor: QuantisedTensor) -> tuple[relax.Expr, Any]:
-        """The integers as int8, and their zero point: a number, or an expression of int32."""
-        integers = self.visit_expr(tensor.integers)
-        point = tensor.point if isinstance(tensor.point, int) else self._wide(tensor.point)
-        if tensor.dtype == "int8":
-            return integers, point
-        wide = self._emit(relax.op.astype(integers, "int16"))
-        moved = self._emit(relax.op.subtract(wide, relax.const(_SHIFT, "int16")))
-        signed = self._emit(relax.op.astype(moved, "int8"))
-        if isinstance(point, int):
-            return signed, point - _SHIFT
-        return signed, self._emit(relax.op.subtract(point, relax.const(_SHIFT, "int32")))
+            return moved, point + shift
+        return moved, self._emit(move(point, relax.const(_SHIFT, "int32")))
 
     def _centred(self, tensor: QuantisedTensor) -> relax.Expr:
         """The integers less their zero point, as int32."""
@@ -330,10 +310,14 @@ class _UseIntegers(LearningMutator):
             low = self._emit(relax.op.subtract(self._emit(relax.op.bitwise_and(moved, ones)), half))
             high = self._emit(relax.op.subtract(weights, low))
             parts = [(1, low), (_DIGIT, self._emit(relax.op.floor_divide(high, relax.const(_DIGIT, "int32"))))]
-        found, real = None, self._emit(relax.op.astype(data, "float32"))
+        real = self._emit(relax.op.astype(data, "float32"))
+        return self._total(parts, lambda part: relax.op.matmul(real, self._emit(relax.op.astype(part, "float32"))))
+
+    def _total(self, parts: Sequence[tuple[int, Any]], product: Callable[[Any], relax.Expr]) -> relax.Expr:
+        """The sum, of int32, of the products with parts, each times its factor."""
+        found = None
         for factor, part in parts:
-            each = self._emit(relax.op.matmul(real, self._emit(relax.op.astype(part, "float32"))))
-            each = self._emit(relax.op.astype(each, "int32"))
+            each = self._emit(relax.op.astype(self._emit(product(part)), "int32"))
             if factor > 1:
                 each = self._emit(relax.op.multiply(each, relax.const(factor, "int32")))
             found = each if found is None else self._emit(relax.op.add(found, each))
@@ -431,9 +415,7 @@ class _UseIntegers(LearningMutator):
 
 def _convolved(call: relax.Call, data: relax.Expr, weights: Numbers, padding: Any, kind: str) -> relax.Call:
     """The convolution `call` with other data, weights, padding and element type."""
-    a, build = call.attrs, getattr(relax.op.nn, operator_of(call).removeprefix("relax.nn."))
-    filters, layout = relax.const(weights.astype(kind), kind), (a.data_layout, a.kernel_layout, a.out_layout)
-    return build(data, filters, a.strides, padding, a.dilation, a.groups, *layout, kind)
+    return convolution_like(call, data, relax.const(weights.astype(kind), kind), padding, dtype=kind)
 
 
 def _holds(stored: SignedWeights, axes: tuple[int, ...], weights: QuantisedWeights) -> bool:

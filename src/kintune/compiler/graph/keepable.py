@@ -19,6 +19,7 @@ from kintune.compiler.programs.kept_parameters import is_reshape, keep, readable
 from kintune.compiler.programs.program import precision_of_program
 from kintune.compiler.programs.registry import keepable, program_named, write_kept
 from kintune.compiler.space.generator import default_schedule
+from kintune.compiler.tir import SCHEDULED, without
 from kintune.core.candidate import FULL_PRECISION, UNTUNED, Candidate, Sketch
 from kintune.search.sketch_program import program_of
 
@@ -29,8 +30,6 @@ COMPILED = "kintune.compiled"
 
 _READ_ONCE = frozenset({"elementwise", "pool", "reduction", "softmax"})
 """Operators that read each element once or a few times."""
-
-_SCHEDULED = "tirx.is_scheduled"
 
 
 def keepable_functions(
@@ -60,7 +59,7 @@ def _of_program(workload: StandaloneWorkload, sketch: Sketch, candidate: Candida
 
     def written(kept: frozenset[int]) -> tvm.tirx.PrimFunc:
         function = write_kept(program, workload.module, candidate.decisions, kept)["main"]
-        return function.without_attr("global_symbol").with_attr(_SCHEDULED, True)
+        return function.without_attr("global_symbol").with_attr(SCHEDULED, True)
 
     rounded = keepable(program, workload.module, rounded=True) if positions else positions
     is_narrow = positions and precision_of_program(program_named(program)[0]) != FULL_PRECISION
@@ -71,7 +70,7 @@ def _of_any(workload: StandaloneWorkload, function: tvm.tirx.PrimFunc, target: t
     """The parameters that any other function can take in bf16."""
 
     def written(kept: frozenset[int]) -> tvm.tirx.PrimFunc:
-        return keep(function, kept).without_attr("global_symbol").without_attr(COMPILED)
+        return without(keep(function, kept), "global_symbol", COMPILED)
 
     if pieces_of(function, SLICES) or pieces_of(function, JOINS):
         return Keepable(frozenset(), written)
@@ -79,7 +78,7 @@ def _of_any(workload: StandaloneWorkload, function: tvm.tirx.PrimFunc, target: t
         return Keepable(frozenset(), written, passes=True)
     if workload.operator not in _READ_ONCE:
         return Keepable(frozenset(), written)
-    if _SCHEDULED not in (function.attrs or {}):
+    if SCHEDULED not in (function.attrs or {}):
         function = default_schedule(tvm.IRModule({"main": function}), target)["main"]
     last = len(function.params) - 1
     positions = {position for position in range(last) if readable(function, position)}

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape, variables_in
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape, variables_in, with_main
 from kintune.compiler.programs.kept_parameters import BF16_TYPE
 
 __all__ = ["Keepable", "KeptTensors", "keep_tensors"]
@@ -63,16 +63,12 @@ def keep_tensors(module: tvm.IRModule, keepable: Mapping[str, Keepable], *, exac
 
     Versions of the functions with parameters in bf16 are added.  Parameters and results of `main` do not change.
     """
-    main = module["main"]
-    calls, fixed = _read(main)
+    calls, fixed = _read(module["main"])
     kept = _kept(calls, fixed, keepable, exact)
     changes = {call.key: positions for call in calls if (positions := _positions(call, kept))}
     if not changes:
         return KeptTensors(module, 0)
-    rewriter = _Rewriter(module, changes, keepable)
-    rewritten = rewriter.visit_expr(main)
-    rewriter.builder_.update_func(module.get_global_var("main"), rewritten)
-    return KeptTensors(rewriter.builder_.get(), len(kept))
+    return KeptTensors(with_main(module, _Rewriter(module, changes, keepable)), len(kept))
 
 
 def _read(main: relax.Function) -> tuple[list[_Call], set[relax.Var]]:

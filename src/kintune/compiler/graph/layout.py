@@ -8,24 +8,21 @@ order, so the transposes that an exporter wrote around each convolution vanish. 
 
 from __future__ import annotations
 
+from functools import partial
+
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.layout_rules import RULES
 from kintune.compiler.graph.layout_views import LayoutResult, TensorView, TensorViews
-from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass, static_shape
+from kintune.compiler.graph.rewriting import Rewriter, emit_as, operator_of, pass_of, shape_of, static_shape
 
 __all__ = ["ChooseLayouts"]
 
 
-def ChooseLayouts() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _ChooseLayouts(Rewriter):
     """A pass that converts convolutions, and later operators that can keep the layout, to channels last."""
-    return rewriting_pass("ChooseLayouts", _ChooseLayouts)
 
-
-@mutator
-class _ChooseLayouts(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._tensors = TensorViews(self.builder_, self.visit_expr)
@@ -36,14 +33,10 @@ class _ChooseLayouts(PyExprMutator):  # type: ignore[misc]
         return done
 
     def visit_dataflow_var_(self, variable: relax.DataflowVar) -> relax.Expr:
-        if self._tensors.knows(variable):
-            return self._tensors.plain(variable)
-        return super().visit_dataflow_var_(variable)
+        return self._tensors.plain(variable) if self._tensors.knows(variable) else super().visit_dataflow_var_(variable)
 
     def visit_var_(self, variable: relax.Var) -> relax.Expr:
-        if self._tensors.knows(variable):
-            return self._tensors.plain(variable)
-        return super().visit_var_(variable)
+        return self._tensors.plain(variable) if self._tensors.knows(variable) else super().visit_var_(variable)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         result = self._result(binding.value)
@@ -75,7 +68,10 @@ class _ChooseLayouts(PyExprMutator):  # type: ignore[misc]
         return None if rule is None or _is_dynamic(value) else rule(self._tensors, value)
 
 
+ChooseLayouts = partial(pass_of, _ChooseLayouts)
+
+
 def _is_dynamic(call: relax.Call) -> bool:
     """Whether the shape of a result is not static."""
     kinds = call.ty.fields if isinstance(call.ty, relax.TupleType) else [call.ty]
-    return any(static_shape(relax.Var("result", kind)) is None for kind in kinds)
+    return any(shape_of(kind) is None for kind in kinds)

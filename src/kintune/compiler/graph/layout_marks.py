@@ -15,7 +15,9 @@ from typing import Any
 import tvm
 import tvm_ffi
 
+from kintune.compiler.graph.rewriting import kernels_pass
 from kintune.compiler.space.replay import LAYOUT_FREE, weight_positions
+from kintune.compiler.tir import nodes_in
 
 __all__ = ["CheckLayoutMarks", "fixed_layouts"]
 
@@ -25,15 +27,12 @@ _UPDATES_STATE = 3  # in TVM's order of call effects; calls with this effect or 
 def CheckLayoutMarks() -> tvm.transform.Pass:  # noqa: N802 - named like the compiler's own passes
     """A pass that keeps the mark only on the weights whose layout a schedule may choose."""
 
-    def check(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        checked = tvm.IRModule(dict(module.functions_items()), attrs=module.attrs)
-        for variable, function in module.functions_items():
-            marked = weight_positions(function) if isinstance(function, tvm.tirx.PrimFunc) else frozenset()
-            if marked and (fixed := marked & fixed_layouts(function)):
-                checked.update_func(variable, function.with_attr(LAYOUT_FREE, sorted(marked - fixed)))
-        return checked
+    def check(_name: str, function: tvm.tirx.PrimFunc) -> tvm.tirx.PrimFunc | None:
+        marked = weight_positions(function)
+        fixed = marked & fixed_layouts(function) if marked else frozenset()
+        return function.with_attr(LAYOUT_FREE, sorted(marked - fixed)) if fixed else None
 
-    return tvm.transform.module_pass(check, opt_level=0, name="CheckLayoutMarks")
+    return kernels_pass("CheckLayoutMarks", check)
 
 
 def fixed_layouts(function: tvm.tirx.PrimFunc) -> frozenset[int]:
@@ -130,10 +129,7 @@ class _Reading:
 
 def _names_in(expressions: Iterable[Any]) -> set[Any]:
     """The buffers that the expressions load from, and the variables in them."""
-    names: set[Any] = set()
-    for expression in expressions:
-        tvm_ffi.structural_walk(expression, [(tvm.tirx.Var, names.add)])
-    return names
+    return {name for expression in expressions for name in nodes_in(expression, tvm.tirx.Var)}
 
 
 def _loaded_directly(block: Any) -> dict[Any, set[str]]:

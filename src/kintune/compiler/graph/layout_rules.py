@@ -15,7 +15,15 @@ from tvm import relax
 
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.layout_views import LayoutResult, TensorView, TensorViews
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+from kintune.compiler.graph.rewriting import (
+    CALL_KERNEL,
+    convolution_like,
+    integers_in,
+    layouts_of,
+    operator_of,
+    static_shape,
+    transposed_axes,
+)
 from kintune.models.expressions import REPLACE_NAN
 from kintune.models.interpolation import RESIZE
 
@@ -28,6 +36,7 @@ _NHWC: Order = (0, 3, 1, 2)
 _HWIO: Order = (3, 2, 0, 1)
 _NWC: Order = (0, 2, 1)
 _WIO: Order = (2, 1, 0)
+_LAST = ("NHWC", "HWIO", "NHWC")  # the layouts of convolutions with channels last
 UNARY = (
     "abs", "acos", "acosh", "asin", "asinh", "astype", "atan", "atanh", "bitwise_not", "ceil", "clip", "cos", "cosh",
     "erf", "exp", "floor", "isfinite", "isinf", "isnan", "log", "logical_not", "negative", "nn.gelu", "nn.gelu_tanh",
@@ -60,12 +69,19 @@ def _unary(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutR
     return view.keeping(_call(call, view.stored, *call.args[1:]))
 
 
-def _best_order(tensors: TensorViews, views: Sequence[TensorView], rank: int) -> tuple[Order, bool] | None:
+def _views(tensors: TensorViews, operands: Iterable[relax.Expr]) -> list[TensorView]:
+    """The views of operands; empty where one of them has none."""
+    views = [tensors.view(operand) for operand in operands]
+    known = [view for view in views if view is not None]
+    return known if len(known) == len(views) else []
+
+
+def _best_order(tensors: TensorViews, known: Sequence[TensorView], rank: int) -> tuple[Order, bool] | None:
     """The order in which the fewest elements must be moved to combine tensors, and whether it is firm.
 
-    None when that is the network's own order.
+    Constants are moved when the network is built.  None when that is the network's own order.
     """
-    plain = permutations.identity(rank)
+    plain, views = permutations.identity(rank), [view for view in known if not _is_constant(view.stored)]
     orders: dict[Order, bool] = {}
     for view in views:
         if len(view.shape) == rank and not view.is_plain:
@@ -84,12 +100,8 @@ def _best_order(tensors: TensorViews, views: Sequence[TensorView], rank: int) ->
 
 
 def _broadcast(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    shape = static_shape(relax.Var("result", call.ty))
-    views = [tensors.view(argument) for argument in call.args]
-    if shape is None or any(view is None for view in views):
-        return None
-    known = [view for view in views if view is not None]
-    chosen = _best_order(tensors, [view for view in known if not _is_constant(view.stored)], len(shape))
+    shape, known = static_shape(call), _views(tensors, call.args)
+    chosen = None if shape is None else _best_order(tensors, known, len(shape))
     if chosen is None:
         return None
     order, firm = chosen
@@ -109,14 +121,12 @@ def _transpose(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     view = tensors.view(call.args[0])
     if view is None or _is_constant(view.stored):
         return None
-    rank = len(view.shape)
-    axes = range(rank)[::-1] if call.attrs.axes is None else [int(axis) % rank for axis in call.attrs.axes]
-    return LayoutResult(view.stored, permutations.compose(view.order, axes), view.firm)
+    return LayoutResult(view.stored, permutations.compose(view.order, transposed_axes(call)), view.firm)
 
 
 @_on_view
 def _reshape(tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
-    wanted = static_shape(relax.Var("result", call.ty))
+    wanted = static_shape(call)
     if wanted is None:
         return None
     data, order = view.stored, permutations.reshaped(view.shape, view.order, wanted)
@@ -182,12 +192,9 @@ def _concat(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     (group,) = call.args
     if not isinstance(group, relax.Tuple):
         return None
-    views = [tensors.view(field) for field in group.fields]
-    known = [view for view in views if view is not None]
-    if len(known) != len(views) or not known:
-        return None
-    rank = len(known[0].shape)
-    chosen = _best_order(tensors, [view for view in known if not _is_constant(view.stored)], rank)
+    known = _views(tensors, group.fields)
+    rank = len(known[0].shape) if known else 0
+    chosen = _best_order(tensors, known, rank)
     if chosen is None or call.attrs.axis is None:
         return None
     order, firm = chosen
@@ -197,15 +204,11 @@ def _concat(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
 
 @_on_view
 def _strided_slice(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
-    if not isinstance(call.args[1], relax.Tuple):
+    axes = integers_in(call.args[1])
+    if axes is None:
         return None
-    places = [view.place(_integer(field)) for field in call.args[1].fields]
-    moved = relax.Tuple([relax.prim_value(place) for place in places])
+    moved = relax.Tuple([relax.prim_value(view.place(axis)) for axis in axes])
     return view.keeping(_call(call, view.stored, moved, *call.args[2:]))
-
-
-def _integer(expression: Any) -> int:
-    return int(getattr(expression, "value", expression))
 
 
 @_on_view
@@ -235,7 +238,7 @@ def _tile(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutRe
 
 @_on_view
 def _broadcast_to(_tensors: TensorViews, view: TensorView, call: relax.Call) -> LayoutResult | None:
-    wanted = static_shape(relax.Var("result", call.ty))
+    wanted = static_shape(call)
     if wanted is None or len(wanted) != len(view.shape):
         return None
     return view.keeping(relax.op.broadcast_to(view.stored, permutations.stored(wanted, view.order)))
@@ -243,35 +246,21 @@ def _broadcast_to(_tensors: TensorViews, view: TensorView, call: relax.Call) -> 
 
 def _conv2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     data, weight = tensors.view(call.args[0]), tensors.view(call.args[1])
-    attributes = call.attrs
-    layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
-    if data is None or weight is None or layouts != ("NCHW", "OIHW", "NCHW"):
+    if data is None or weight is None or layouts_of(call) != ("NCHW", "OIHW", "NCHW"):
         return None
+    padding = tuple(map(int, call.attrs.padding))
     is_column = data.shape[2] > 1 == data.shape[3] == weight.shape[3]
-    if is_column and not any(map(int, attributes.padding[1::2])):
-        rows = [int(width) for width in attributes.padding[::2]]
-        return _along_a_row(tensors, call, (data, _NHWC), (weight, _HWIO), rows)
-    found = relax.op.nn.conv2d(
-        tensors.arrange(data, _NHWC),
-        tensors.arrange(weight, _HWIO),
-        attributes.strides,
-        attributes.padding,
-        attributes.dilation,
-        attributes.groups,
-        "NHWC",
-        "HWIO",
-        "NHWC",
-        attributes.out_dtype,
-    )
-    return LayoutResult(found, _NHWC)
+    if is_column and not any(padding[1::2]):
+        return _along_a_row(tensors, call, (data, _NHWC), (weight, _HWIO), padding[::2])
+    operands = tensors.arrange(data, _NHWC), tensors.arrange(weight, _HWIO)
+    return LayoutResult(convolution_like(call, *operands, layouts=_LAST), _NHWC)
 
 
 def _conv1d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     data, weight = tensors.view(call.args[0]), tensors.view(call.args[1])
-    a = call.attrs
-    if data is None or weight is None or (a.data_layout, a.kernel_layout, a.out_layout) != ("NCW", "OIW", "NCW"):
+    if data is None or weight is None or layouts_of(call) != ("NCW", "OIW", "NCW"):
         return None
-    return _along_a_row(tensors, call, (data, _NWC), (weight, _WIO), tuple(map(int, a.padding)))
+    return _along_a_row(tensors, call, (data, _NWC), (weight, _WIO), tuple(map(int, call.attrs.padding)))
 
 
 def _along_a_row(
@@ -286,7 +275,7 @@ def _along_a_row(
     `data` and `weight` are given with their orders with channels last; a further axis has one element.  `padding` has
     the widths before and after.
     """
-    a, shape = call.attrs, static_shape(relax.Var("result", call.ty))
+    a, shape = call.attrs, static_shape(call)
     (view, order), (filters, filters_order) = data, weight
     batch, channels, extent = view.shape[:3]
     outputs, depth, taps = filters.shape[:3]
@@ -298,41 +287,32 @@ def _along_a_row(
         (0, before, 0, after),
         (1, int(a.dilation[0])),
         a.groups,
-        "NHWC",
-        "HWIO",
-        "NHWC",
+        *_LAST,
         a.out_dtype,
     )
     return None if shape is None else LayoutResult(found, order, stored=permutations.stored(shape, order))
 
 
-def _channels_last(tensors: TensorViews, call: relax.Call) -> relax.Expr | None:
-    """The operand of a pooling or resizing operator if it is stored with its channels last, else None."""
-    view = tensors.view(call.args[0])
-    if view is None or view.is_plain or len(view.shape) != len(_NHWC) or call.attrs.layout != "NCHW":
+def _channels_last(tensors: TensorViews, call: relax.Call, layout: str = "NCHW") -> relax.Expr | None:
+    """The operand of a pooling or resizing operator of a layout if it is stored with its channels last, else None."""
+    view, order = tensors.view(call.args[0]), _NHWC if layout == "NCHW" else _NWC
+    if view is None or view.is_plain or len(view.shape) != len(order) or call.attrs.layout != layout:
         return None
-    return tensors.arrange(view, _NHWC) if view.lies_in(_NHWC) else None
+    return tensors.arrange(view, order) if view.lies_in(order) else None
 
 
-def _pool2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    data = _channels_last(tensors, call)
-    if data is None or call.attrs.out_layout != "NCHW":
-        return None
-    a = call.attrs
-    pool = getattr(relax.op.nn, _short(call).removeprefix("nn."))
-    found = pool(data, a.pool_size, a.strides, a.padding, a.dilation, a.ceil_mode, a.count_include_pad, "NHWC", "NHWC")
-    return LayoutResult(found, _NHWC)
+def _pool(layout: str, last: str, order: Order) -> Rule:
+    """Pooling of tensors of a layout, which are pooled in the layout `last`, an order of theirs."""
 
+    def rule(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
+        data, a = _channels_last(tensors, call, layout), call.attrs
+        if data is None or a.out_layout != layout:
+            return None
+        pool = getattr(relax.op.nn, _short(call).removeprefix("nn."))
+        around = a.pool_size, a.strides, a.padding, a.dilation, a.ceil_mode, a.count_include_pad
+        return LayoutResult(pool(data, *around, last, last), order)
 
-def _pool1d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
-    view, a = tensors.view(call.args[0]), call.attrs
-    if view is None or len(view.shape) != len(_NWC) or (a.layout, a.out_layout) != ("NCW", "NCW"):
-        return None
-    if view.is_plain or not view.lies_in(_NWC):
-        return None
-    pool, data = getattr(relax.op.nn, _short(call).removeprefix("nn.")), tensors.arrange(view, _NWC)
-    found = pool(data, a.pool_size, a.strides, a.padding, a.dilation, a.ceil_mode, a.count_include_pad, "NWC", "NWC")
-    return LayoutResult(found, _NWC)
+    return rule
 
 
 def _adaptive_pool2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
@@ -347,20 +327,10 @@ def _resize2d(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     if data is None:
         return None
     a = call.attrs
-    found = relax.op.image.resize2d(
-        data,
-        call.args[1],
-        tuple(float(bound) for bound in a.roi),
-        "NHWC",
-        a.method,
-        a.coordinate_transformation_mode,
-        a.rounding_method,
-        a.cubic_alpha,
-        a.cubic_exclude,
-        a.extrapolation_value,
-        a.out_dtype,
-    )
-    return LayoutResult(found, _NHWC)
+    modes = a.method, a.coordinate_transformation_mode, a.rounding_method
+    numbers = a.cubic_alpha, a.cubic_exclude, a.extrapolation_value
+    roi = tuple(float(bound) for bound in a.roi)
+    return LayoutResult(relax.op.image.resize2d(data, call.args[1], roi, "NHWC", *modes, *numbers, a.out_dtype), _NHWC)
 
 
 @_on_view
@@ -399,7 +369,7 @@ def _kernel(tensors: TensorViews, call: relax.Call) -> LayoutResult | None:
     if not isinstance(group, relax.Tuple) or not str(call.args[0].name_hint).startswith((RESIZE, REPLACE_NAN)):
         return None
     data, *factors = group.fields
-    view, result = tensors.view(data), static_shape(relax.Var("result", call.ty))
+    view, result = tensors.view(data), static_shape(call)
     if view is None or view.is_plain or result is None or len(result) != len(view.shape):
         return None
     variable = tensors.permuted(call.args[0], view.order)
@@ -425,13 +395,11 @@ RULES: dict[str, Rule] = {
     "relax.flip": _along(lambda _call, data, axis: relax.op.flip(data, axis)),
     "relax.image.resize2d": _resize2d,
     "relax.nn.adaptive_avg_pool2d": _adaptive_pool2d,
-    "relax.nn.avg_pool1d": _pool1d,
-    "relax.nn.avg_pool2d": _pool2d,
+    **{f"relax.nn.{name}_pool1d": _pool("NCW", "NWC", _NWC) for name in ("avg", "max")},
+    **{f"relax.nn.{name}_pool2d": _pool("NCHW", "NHWC", _NHWC) for name in ("avg", "max")},
     "relax.nn.conv1d": _conv1d,
     "relax.nn.conv2d": _conv2d,
     "relax.nn.log_softmax": _along(lambda _call, data, axis: relax.op.nn.log_softmax(data, axis)),
-    "relax.nn.max_pool1d": _pool1d,
-    "relax.nn.max_pool2d": _pool2d,
     "relax.nn.pad": _pad,
     "relax.nn.prelu": _prelu,
     "relax.nn.softmax": _along(lambda _call, data, axis: relax.op.nn.softmax(data, axis)),

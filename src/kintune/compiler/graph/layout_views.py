@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import tvm
 from tvm import relax
-from tvm.s_tir import Schedule
 
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.rewriting import static_shape
+from kintune.compiler.tir import plain_schedule, without
 from kintune.models.interpolation import INTERPOLATION
 
 __all__ = ["LayoutResult", "TensorView", "TensorViews"]
@@ -118,7 +118,7 @@ class TensorViews:
     def permuted(self, kernel: tvm.ir.GlobalVar, order: Sequence[int]) -> tvm.ir.GlobalVar:
         """A copy of a kernel of one block whose first operand and result are stored in `order`; both have its rank."""
         function = self._builder.get()[kernel]
-        schedule = Schedule(tvm.IRModule({"main": function}), debug_mask=0, error_render_level="none")
+        schedule = plain_schedule(function)
         (block,) = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
         axes = permutations.inverse(tuple(order))
         mapping = tvm.tirx.IndexMap.from_func(lambda *at: [at[axis] for axis in axes], ndim=len(axes))
@@ -128,9 +128,7 @@ class TensorViews:
         schedule.transform_layout(block, ("read", place), mapping)
         schedule.transform_layout(block, ("write", 0), mapping)
         schedule.transform_block_layout(block, mapping)
-        made = schedule.mod["main"]
-        for attribute in ("global_symbol", INTERPOLATION):  # the latter names axes of the old order
-            made = made.without_attr(attribute) if attribute in made.attrs else made
+        made = without(schedule.mod["main"], "global_symbol", INTERPOLATION)  # the latter names axes of the old order
         return self._builder.add_func(made, str(kernel.name_hint))
 
     def operand(self, expression: relax.Expr) -> relax.Expr:

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
 from kintune.compiler.graph.rewriting import (
+    RESHAPES,
+    Rewriter,
+    axis_before,
     emit_as,
     integers_in,
     operator_of,
-    rewriting_pass,
+    pass_of,
     static_shape,
     value_of,
     variables_in,
@@ -56,21 +59,17 @@ class _Rows(NamedTuple):
         return tuple(self.size if axis == self.axis else extent for axis, extent in enumerate(whole))
 
 
-def ComputeNeededRows() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _ComputeNeededRows(Rewriter):
     """A pass that makes operators compute only the rows that later slices read."""
-    return rewriting_pass("ComputeNeededRows", _ComputeNeededRows)
 
-
-@mutator
-class _ComputeNeededRows(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._kept: dict[relax.Var, _Rows] = {}
         self._made: dict[relax.Var, relax.Var] = {}
 
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
+    def learn(self, block: relax.DataflowBlock) -> None:
+        """Find the rows that are read."""
         self._kept.update(_kept_rows(block))
-        return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         variable, call = binding.var, binding.value
@@ -107,6 +106,9 @@ class _ComputeNeededRows(PyExprMutator):  # type: ignore[misc]
             return source
         cut = relax.op.strided_slice(self.visit_expr(source), [rows.axis], [begin], [begin + rows.size])
         return emit_as(self.builder_, operand, cut)
+
+
+ComputeNeededRows = partial(pass_of, _ComputeNeededRows)
 
 
 def _kept_rows(block: relax.DataflowBlock) -> dict[relax.Var, _Rows]:
@@ -253,25 +255,13 @@ def _read_by_product(call: relax.Call, rows: _Rows) -> list[_Rows | None] | None
     return [_aligned(operand, rows, rank) for operand in call.args]
 
 
-def _read_by_reshape(call: relax.Call, rows: _Rows) -> list[_Rows | None] | None:
-    before, after = static_shape(call.args[0]), static_shape(call)
-    if before is None or after is None or 0 in before:
-        return None
-    outer, inner = math.prod(after[: rows.axis]), math.prod(after[rows.axis + 1 :])
-    for place, extent in enumerate(before):
-        if (math.prod(before[:place]), extent, math.prod(before[place + 1 :])) == (outer, after[rows.axis], inner):
-            return [rows.along(place), *[None] * (len(call.args) - 1)]
-    return None
+def _read_by_move(call: relax.Call, rows: _Rows) -> list[_Rows | None] | None:
+    place = axis_before(call, rows.axis)
+    return None if place is None else [rows.along(place), *[None] * (len(call.args) - 1)]
 
 
 def _reshape(call: relax.Call, operands: list[relax.Expr], rows: _Rows) -> relax.Expr:
     return relax.op.reshape(operands[0], rows.shape_of(static_shape(call) or ()))
-
-
-def _read_by_transpose(call: relax.Call, rows: _Rows) -> list[_Rows | None] | None:
-    rank = int(call.ty.ndim)
-    axes = list(reversed(range(rank))) if call.attrs.axes is None else [int(axis) % rank for axis in call.attrs.axes]
-    return [rows.along(axes[rows.axis])]
 
 
 def _read_by_concatenation(call: relax.Call, rows: _Rows) -> list[_Rows | None] | None:
@@ -293,11 +283,8 @@ _OPERATORS: Mapping[str, _Operator] = {
     },
     "relax.nn.softmax": _Operator(_read_beside(lambda call: [call.attrs.axis]), _same_operator),
     "relax.matmul": _Operator(_read_by_product, _same_operator),
-    "relax.permute_dims": _Operator(_read_by_transpose, _same_operator),
+    "relax.permute_dims": _Operator(_read_by_move, _same_operator),
     "relax.concat": _Operator(_read_by_concatenation, _concatenate),
-    **{
-        f"relax.{name}": _Operator(_read_by_reshape, _reshape)
-        for name in ("expand_dims", "flatten", "reshape", "squeeze")
-    },
+    **dict.fromkeys(RESHAPES, _Operator(_read_by_move, _reshape)),
 }
 """Operators that can compute some rows of their result alone."""

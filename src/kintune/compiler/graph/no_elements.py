@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass
+from kintune.compiler.graph.rewriting import Rewriter, operator_of, pass_of
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.expressions import is_float
 
 __all__ = ["ReduceNothing"]
-
-
-def ReduceNothing() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that replaces reductions and products of tensors without elements by what these are."""
-    return rewriting_pass("ReduceNothing", _ReduceNothing)
 
 
 def _least(dtype: str) -> Any:
@@ -41,8 +35,9 @@ _NEUTRAL: Mapping[str, Callable[[str], Any]] = {
 """Operator -> each element of its result where it reads none, by the element type."""
 
 
-@mutator
-class _ReduceNothing(PyExprMutator):  # type: ignore[misc]
+class _ReduceNothing(Rewriter):
+    """A pass that replaces reductions and products of tensors without elements by what these are."""
+
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         visited = self.visit_expr_post_order(call)
         neutral = _NEUTRAL.get(operator_of(call))
@@ -50,6 +45,9 @@ class _ReduceNothing(PyExprMutator):  # type: ignore[misc]
             return visited
         shape, dtype = [int(size) for size in call.ty.shape], str(call.ty.dtype)
         return relax.const(np.full(shape, neutral(dtype) if math.prod(shape) else 0, numpy_dtype(dtype)), dtype)
+
+
+ReduceNothing = partial(pass_of, _ReduceNothing)
 
 
 def _is_empty(argument: relax.Expr) -> bool:

@@ -7,11 +7,12 @@ would be another operand that the kernel reads.
 
 from __future__ import annotations
 
+from functools import partial
+
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, value_of
+from kintune.compiler.graph.rewriting import Rewriter, operator_of, pass_of, value_of
 
 __all__ = ["CountAxesFromFront", "LowerScalars"]
 
@@ -23,13 +24,9 @@ _ONE_MORE = {"relax.stack": 1}
 """Operators whose axis is one of the result, and how many more axes the result has than an operand."""
 
 
-def CountAxesFromFront() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _CountAxesFromFront(Rewriter):
     """A pass that replaces each negative axis of an operator by the same one counted from the front."""
-    return rewriting_pass("CountAxesFromFront", _CountAxesFromFront)
 
-
-@mutator
-class _CountAxesFromFront(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         kind = type(call.attrs) if call.attrs is not None else None
@@ -41,6 +38,9 @@ class _CountAxesFromFront(PyExprMutator):  # type: ignore[misc]
         if not counted:
             return call
         return relax.Call(call.op, call.args, kind(**{**values, **counted}), call.ty_args)
+
+
+CountAxesFromFront = partial(pass_of, _CountAxesFromFront)
 
 
 def _counted(call: relax.Call, axes: object) -> object | None:
@@ -65,13 +65,9 @@ def _rank(operand: relax.Expr) -> int:
     return int(getattr(operand.ty, "ndim", -1))
 
 
-def LowerScalars() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _LowerScalars(Rewriter):
     """A pass that turns one-element constants into scalars where their partner keeps the result's rank."""
-    return rewriting_pass("LowerScalars", _LowerScalars)
 
-
-@mutator
-class _LowerScalars(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         if operator_of(call) not in _BINARY:
@@ -83,6 +79,9 @@ class _LowerScalars(PyExprMutator):  # type: ignore[misc]
                 arguments[i] = relax.const(value_of(argument).reshape(()), str(argument.ty.dtype))
                 return relax.Call(call.op, arguments, call.attrs)
         return call
+
+
+LowerScalars = partial(pass_of, _LowerScalars)
 
 
 def _is_single(constant: tvm.ir.GenericConst) -> bool:

@@ -7,17 +7,16 @@ that do not match exactly are left as they are.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape, value_of
+from kintune.compiler.graph.rewriting import Bindings, Rewriter, operator_of, pass_of, static_shape, value_of
 
 __all__ = ["RecogniseNorms"]
 
@@ -44,20 +43,12 @@ class _Norm(NamedTuple):
     groups: int = 0
 
 
-def RecogniseNorms() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _RecogniseNorms(Rewriter):
     """A pass that replaces operators which compute a norm of float32 by one operator; dead operators remain."""
-    return rewriting_pass("RecogniseNorms", _RecogniseNorms)
 
-
-@mutator
-class _RecogniseNorms(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._matcher = _Matcher()
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        self._matcher.learn(block)
-        return super().visit_dataflow_block_(block)
+        self._matcher = _Matcher(self._bindings)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         if operator_of(binding.value) in _ROOTS and (norm := self._matcher.norm(binding.var)) is not None:
@@ -67,30 +58,23 @@ class _RecogniseNorms(PyExprMutator):  # type: ignore[misc]
         super().visit_var_binding_(binding)
 
 
+RecogniseNorms = partial(pass_of, _RecogniseNorms)
+
+
 class _Matcher:
     """Matches the operators that compute a variable with those of a norm."""
 
-    def __init__(self) -> None:
-        self._values: dict[relax.Var, relax.Expr] = {}
-        self._uses: Counter[relax.Var] = Counter()
+    def __init__(self, bindings: Bindings) -> None:
+        self._bindings = bindings
         self._norms: dict[relax.Var, _Norm | None] = {}
-
-    def learn(self, block: relax.DataflowBlock) -> None:
-        for binding in block.bindings:
-            self._values[binding.var] = binding.value
-            relax.analysis.post_order_visit(binding.value, self._count)
-
-    def _count(self, part: relax.Expr) -> None:
-        if isinstance(part, relax.Var):
-            self._uses[part] += 1
 
     def norm(self, expression: relax.Expr) -> _Norm | None:
         """The norm that computes the expression; None if it is no norm."""
-        if not isinstance(expression, relax.Var) or expression not in self._values:
+        if not isinstance(expression, relax.Var) or expression not in self._bindings.values:
             return None
         if expression not in self._norms:
             self._norms[expression] = None
-            self._norms[expression] = self._find(self._values[expression])
+            self._norms[expression] = self._find(self._bindings.values[expression])
         return self._norms[expression]
 
     def _find(self, value: relax.Expr) -> _Norm | None:
@@ -123,13 +107,13 @@ class _Matcher:
 
     def _call(self, expression: relax.Expr, name: str) -> Sequence[relax.Expr] | None:
         """The operands of the call that computes the expression, if it calls the operator `name`; else None."""
-        value = self._values.get(expression) if isinstance(expression, relax.Var) else expression
-        return value.args if operator_of(value) == f"relax.{name}" else None  # type: ignore[union-attr]
+        value = self._bindings.value(expression)
+        return value.args if operator_of(value) == f"relax.{name}" else None
 
     def _constant(self, expression: relax.Expr) -> _Numbers | None:
         """The values of a float32 constant, in double precision; None where one is larger than `_LARGEST` or NaN."""
-        value = self._values.get(expression) if isinstance(expression, relax.Var) else expression
-        if not isinstance(value, tvm.ir.GenericConst) or str(value.ty.dtype) != _TYPE:
+        value = self._bindings.constant(expression)
+        if value is None or str(value.ty.dtype) != _TYPE:
             return None
         numbers = value_of(value).astype(np.float64)
         return numbers if bool((np.abs(numbers) <= _LARGEST).all()) else None  # NaN is not
@@ -143,14 +127,13 @@ class _Matcher:
         return self._statistic(expression, "mean")
 
     def _statistic(self, expression: relax.Expr, name: str) -> tuple[relax.Expr, tuple[int, ...]] | None:
-        value = self._values.get(expression) if isinstance(expression, relax.Var) else expression
-        if operator_of(value) != f"relax.{name}" or not value.attrs.keepdims:  # type: ignore[union-attr]
+        value = self._bindings.value(expression)
+        if operator_of(value) != f"relax.{name}" or not value.attrs.keepdims:
             return None
-        axes = value.attrs.axis  # type: ignore[union-attr]
-        rank = int(value.args[0].ty.ndim)  # type: ignore[union-attr]
+        axes, rank = value.attrs.axis, int(value.args[0].ty.ndim)
         if axes is None or rank <= 0:
             return None
-        return value.args[0], tuple(sorted({int(axis) % rank for axis in axes}))  # type: ignore[union-attr]
+        return value.args[0], tuple(sorted({int(axis) % rank for axis in axes}))
 
     def _centred(self, expression: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]] | None:
         """The tensor and the axes if the expression is the tensor minus its mean over them; else None."""
@@ -252,7 +235,7 @@ class _Matcher:
             if place and name == "relax.divide":
                 return None
             constant = self._constant(second)
-            norm = self.norm(first) if constant is not None and self._uses[first] == 1 else None
+            norm = self.norm(first) if constant is not None and self._bindings.uses(first) == 1 else None
             if norm is None or constant is None:
                 continue
             if name == "relax.divide":
@@ -271,7 +254,7 @@ class _Matcher:
     def _grouped(self, value: relax.Call, shape: tuple[int, ...]) -> _Norm | None:
         """The group norm of a tensor that is reshaped to groups of channels, normalised, and reshaped back."""
         inner = value.args[0]
-        norm = self.norm(inner) if isinstance(inner, relax.Var) and self._uses[inner] == 1 else None
+        norm = self.norm(inner) if isinstance(inner, relax.Var) and self._bindings.uses(inner) == 1 else None
         if norm is None or norm.groups or not norm.centred or len(shape) < 3:
             return None
         operands = self._call(norm.data, "reshape")

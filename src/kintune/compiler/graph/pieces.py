@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import relax
 
-from kintune.compiler.graph.rewriting import CALL_KERNEL, integers_in, operator_of, static_shape
+from kintune.compiler.graph.rewriting import CALL_KERNEL, integers_in, operator_of, shape_of, static_shape
 from kintune.core.dtypes import numpy_dtype
 from kintune.runtime.tvm_state import OperatorAttribute
 
@@ -108,7 +108,7 @@ class _Cut(NamedTuple):
 
 def _of_split(call: relax.Call) -> _Cut | None:
     parts = call.ty.fields if isinstance(call.ty, relax.TupleType) else []
-    shapes = [static_shape(relax.Var("part", part)) for part in parts]
+    shapes = [shape_of(part) for part in parts]
     whole = static_shape(call.args[0])
     if whole is None or not shapes or any(shape is None or 0 in shape for shape in shapes):
         return None
@@ -118,9 +118,9 @@ def _of_split(call: relax.Call) -> _Cut | None:
 
 def _of_concat(call: relax.Call) -> _Cut | None:
     (group,) = call.args
-    whole = static_shape(relax.Var("whole", call.ty)) if isinstance(call.ty, relax.TensorType) else None
+    whole = shape_of(call.ty) if isinstance(call.ty, relax.TensorType) else None
     parts = group.ty.fields if isinstance(group.ty, relax.TupleType) else []
-    shapes = [static_shape(relax.Var("part", part)) for part in parts]
+    shapes = [shape_of(part) for part in parts]
     if whole is None or call.attrs.axis is None or any(shape is None or 0 in shape for shape in shapes):
         return None
     axis = int(call.attrs.axis) % len(whole)
@@ -129,7 +129,7 @@ def _of_concat(call: relax.Call) -> _Cut | None:
 
 def _of_slice(call: relax.Call) -> _Cut | None:
     whole = static_shape(call.args[0])
-    part = static_shape(relax.Var("part", call.ty)) if isinstance(call.ty, relax.TensorType) else None
+    part = shape_of(call.ty) if isinstance(call.ty, relax.TensorType) else None
     if whole is None or part is None or len(whole) != len(part) or 0 in part:
         return None
     numbers = [integers_in(argument) for argument in call.args[1:]]

@@ -15,7 +15,7 @@ from kintune.compiler.graph.arena import Buffer, place_buffers, place_in_a_row
 from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
 from kintune.compiler.graph.plan_check import check_plan
 from kintune.compiler.graph.provenance import mark_of
-from kintune.compiler.graph.rewriting import operator_of, static_shape
+from kintune.compiler.graph.rewriting import operator_of, shape_of, static_shape
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, Place, PlannedTensor
 from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import BuildError
@@ -372,7 +372,7 @@ class _Planner:
 
     def new_view(self, kind: Any, place: Place, offset: int = 0) -> _View:
         """A tensor of a type in new memory; raises a `BuildError` for types that a plan does not support."""
-        shape = static_shape(_Typed(kind))
+        shape = shape_of(kind)
         if shape is None:
             raise _unplanned(f"a value of type {kind}")
         dtype = str(kind.dtype)
@@ -391,10 +391,6 @@ class _Planner:
             self._numbers[key] = len(self._views)
             self._views.append(view)
         return self._numbers[key]
-
-
-class _Typed(NamedTuple):
-    ty: Any
 
 
 def _like(kind: Any, planner: _Planner) -> _Value:

@@ -9,7 +9,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.compiler.graph.rewriting import operator_of, static_shape
+from kintune.compiler.graph.rewriting import layouts_of, operator_of, static_shape
 
 __all__ = ["CHANNELS", "ROWS", "is_pointwise", "pixels", "pointwise"]
 
@@ -25,16 +25,12 @@ def is_pointwise(value: Any) -> bool:
         return False
     a, (data, weight) = value.attrs, value.args
     shape = static_shape(weight)
-    if (
-        not isinstance(weight, tvm.ir.GenericConst)
-        or shape is None
-        or None in (static_shape(data), static_shape(value))
-    ):
+    is_constant = isinstance(weight, tvm.ir.GenericConst)
+    if not is_constant or shape is None or None in (static_shape(data), static_shape(value)):
         return False
     if {str(each.ty.dtype) for each in (data, weight, value)} != {_TYPE}:
         return False
-    layouts = (str(a.data_layout), str(a.kernel_layout), str(a.out_layout))
-    ones = (a.groups, *a.strides, *shape[ROWS:])
+    ones, layouts = (a.groups, *a.strides, *shape[ROWS:]), layouts_of(value)
     return layouts == ("NCHW", "OIHW", "NCHW") and all(int(each) == 1 for each in ones) and not any(map(int, a.padding))
 
 

@@ -8,14 +8,14 @@ followed by value numbering: a fused function computes values that single operat
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, variables_in
+from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, variables_in, with_main
 from kintune.core.kernel_call import SourceNode
 from kintune.models.source_graph import absorbed
 
@@ -75,7 +75,7 @@ class KernelOrigin(NamedTuple):
 def number_bindings(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[str, ...]]:
     """Renames the variables of `main` by their numbers; returns the module and the old names in order."""
     rewriter = _Numbered(module)
-    return _rewritten(module, rewriter), tuple(rewriter.names)
+    return with_main(module, rewriter), tuple(rewriter.names)
 
 
 def read_steps(module: tvm.IRModule) -> tuple[tuple[Step, ...], Values]:
@@ -103,11 +103,8 @@ def fused_kernels(module: tvm.IRModule, before: Values) -> tuple[tuple[int, ...]
     kernels = []
     values = Values(module, before)
     for binding in _bindings(module):
-        found = values.bind(binding)
-        calls = operator_of(binding.value) == CALL_KERNEL or isinstance(
-            getattr(binding.value, "op", None), tvm.ir.GlobalVar
-        )
-        if calls:
+        found, called = values.bind(binding), getattr(binding.value, "op", None)
+        if operator_of(binding.value) == CALL_KERNEL or isinstance(called, tvm.ir.GlobalVar):
             kernels.append(tuple(sorted(found)))
     return tuple(kernels)
 
@@ -177,8 +174,8 @@ def mark_kernels(module: tvm.IRModule, kernels: Sequence[tuple[int, ...]]) -> tv
 
     If the number of calls is not that of `kernels`, the module is returned without marks.
     """
-    calls = _calls(module, _is_kernel)
-    return _rewritten(module, _Marked(module, _is_kernel, range(len(calls)))) if len(calls) == len(kernels) else module
+    count = len(_marks(module))
+    return with_main(module, _Marked(module, range(count))) if count == len(kernels) else module
 
 
 def keeping_marks(inner: tvm.transform.Pass) -> tvm.transform.Pass:
@@ -190,11 +187,10 @@ def keeping_marks(inner: tvm.transform.Pass) -> tvm.transform.Pass:
     def rewrite(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         if all(variable.name_hint != "main" for variable in module.get_global_vars()):
             return inner(module)
-        marks = [mark_of(call) for call in _calls(module, _is_kernel)]
-        rewritten = inner(module)
-        if len(marks) != len(_calls(rewritten, _is_kernel)):
+        marks, rewritten = _marks(module), inner(module)
+        if len(marks) != len(_marks(rewritten)):
             return rewritten
-        return _rewritten(rewritten, _Marked(rewritten, _is_kernel, marks))
+        return with_main(rewritten, _Marked(rewritten, marks))
 
     return tvm.transform.module_pass(rewrite, opt_level=0, name="KeepMarks")
 
@@ -297,13 +293,13 @@ def _bindings(module: tvm.IRModule) -> Iterator[relax.Binding]:
         yield from block.bindings
 
 
-def _calls(module: tvm.IRModule, wanted: Callable[[relax.Call], bool]) -> list[relax.Call]:
-    """The calls of `main` for which `wanted` is true, in order."""
-    found: list[relax.Call] = []
+def _marks(module: tvm.IRModule) -> list[int | None]:
+    """The marks of the kernel calls of `main`, in order; see `_is_kernel`."""
+    found: list[int | None] = []
 
     def visit(part: relax.Expr) -> None:
-        if isinstance(part, relax.Call) and wanted(part):
-            found.append(part)
+        if isinstance(part, relax.Call) and _is_kernel(part):
+            found.append(mark_of(part))
 
     relax.analysis.post_order_visit(module["main"].body, visit)
     return found
@@ -319,11 +315,6 @@ def _plain(operator: str) -> str:
     """An operator's name without its namespace and without the number that TVM appends (`conv2d1` is the second)."""
     known = _OPERATOR.match(operator.rpartition(".")[2])
     return known[1] if known else operator
-
-
-def _rewritten(module: tvm.IRModule, rewriter: PyExprMutator) -> tvm.IRModule:
-    rewriter.builder_.update_func(module.get_global_var("main"), rewriter.visit_expr(module["main"]))
-    return rewriter.builder_.get()
 
 
 @mutator
@@ -345,18 +336,15 @@ class _Numbered(PyExprMutator):  # type: ignore[misc]
 class _Marked(PyExprMutator):  # type: ignore[misc]
     """Marks calls with numbers, by their spans."""
 
-    def __init__(
-        self, module: tvm.IRModule, marked: Callable[[relax.Call], bool], numbers: Sequence[int | None]
-    ) -> None:
-        """`numbers` are those of the calls for which `marked` is true, in order; None for a call without a mark."""
+    def __init__(self, module: tvm.IRModule, numbers: Sequence[int | None]) -> None:
+        """`numbers` are those of the kernel calls, in order; None for a call without a mark."""
         super().__init__(module)
         self._source = tvm.ir.SourceName(_KERNEL)
-        self._marked = marked
         self._numbers = iter(numbers)
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
-        number = next(self._numbers) if self._marked(call) else None
+        number = next(self._numbers) if _is_kernel(call) else None
         if number is None:
             return call
         span = tvm.ir.Span(self._source, number, 0, 0, 0)

@@ -11,15 +11,14 @@ layers, but far fewer distinct kernels.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import tvm
 from tvm import relax, te
-from tvm.relax.expr_functor import mutator
 
-from kintune.compiler.graph.quantised_operands import BYTES, LearningMutator
-from kintune.compiler.graph.rewriting import operator_of, rewriting_pass, static_shape
+from kintune.compiler.graph.quantised_operands import BYTES, QuantisedRewriter
+from kintune.compiler.graph.rewriting import operator_of, pass_of, static_shape
 
 __all__ = ["CombineDequantised", "ScalesAsTensors"]
 
@@ -28,16 +27,6 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "relax.multiply": lambda a, b: a * b,
     "relax.subtract": lambda a, b: a - b,
 }
-
-
-def CombineDequantised() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
-    """A pass that makes one function of a sum or product and the dequantisation of its operands."""
-    return rewriting_pass("CombineDequantised", _CombineDequantised)
-
-
-def ScalesAsTensors() -> tvm.transform.Pass:  # noqa: N802
-    """A pass that replaces scales and zero points of quantised tensors by tensors of one element."""
-    return rewriting_pass("ScalesAsTensors", _ScalesAsTensors)
 
 
 class _Operand(NamedTuple):
@@ -55,8 +44,9 @@ class _Operand(NamedTuple):
         return whole.astype("float32") * given[1](0)
 
 
-@mutator
-class _CombineDequantised(LearningMutator):
+class _CombineDequantised(QuantisedRewriter):
+    """A pass that makes one function of a sum or product and the dequantisation of its operands."""
+
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         made = self._combined(binding.value) if operator_of(binding.value) in _OPERATORS else None
         super().visit_var_binding_(binding if made is None else relax.VarBinding(binding.var, made))
@@ -94,12 +84,16 @@ class _CombineDequantised(LearningMutator):
         return _Operand((self.visit_expr(expression),))
 
 
+CombineDequantised = partial(pass_of, _CombineDequantised)
+
+
 def _one(value: float, dtype: str) -> relax.Expr:
     return relax.const(np.array([value]).astype(dtype), dtype)
 
 
-@mutator
-class _ScalesAsTensors(LearningMutator):
+class _ScalesAsTensors(QuantisedRewriter):
+    """A pass that replaces scales and zero points of quantised tensors by tensors of one element."""
+
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value, name = binding.value, operator_of(binding.value)
         if name in ("relax.quantize", "relax.dequantize") and int(value.ty.ndim) > 0:
@@ -135,3 +129,6 @@ class _ScalesAsTensors(LearningMutator):
             return all(operator_of(reader) == "relax.multiply" and int(reader.ty.ndim) for reader in readers)
         next_ = "relax.subtract" if str(variable.ty.dtype) == "int32" else "relax.quantize"
         return all(operator_of(reader) == next_ for reader in readers)
+
+
+ScalesAsTensors = partial(pass_of, _ScalesAsTensors)

@@ -12,45 +12,26 @@ same scale and zero point, the operators work on the integers instead.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import mutator
 
-from kintune.compiler.graph.quantised_operands import LearningMutator
-from kintune.compiler.graph.rewriting import emit_as, operator_of, rewriting_pass
+from kintune.compiler.graph.quantised_operands import QuantisedRewriter
+from kintune.compiler.graph.rewriting import RESHAPES, emit_as, operator_of, pass_of
 
 __all__ = ["FoldDequantised", "KeepQuantised", "UseUnsignedBytes"]
 
 _SHIFT = 128
-_MOVES = frozenset(
-    {
-        *("relax.expand_dims", "relax.flatten", "relax.permute_dims", "relax.reshape", "relax.squeeze"),
-        *("relax.nn.batch_flatten", "relax.nn.max_pool1d", "relax.nn.max_pool2d", "relax.nn.max_pool3d"),
-        "relax.strided_slice",
-    }
-)
+_MOVES = RESHAPES | {"relax.permute_dims", "relax.strided_slice", "relax.nn.batch_flatten"}
+_MOVES |= {f"relax.nn.max_pool{rank}d" for rank in (1, 2, 3)}
 """Operators of one tensor whose result holds nothing but elements of it."""
 
 
-def UseUnsignedBytes() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _UseUnsignedBytes(QuantisedRewriter):
     """A pass that quantises to uint8 tensors that are quantised to int8 and only read by dequantisations."""
-    return rewriting_pass("UseUnsignedBytes", _UseUnsignedBytes)
 
-
-def KeepQuantised() -> tvm.transform.Pass:  # noqa: N802
-    """A pass that moves the integers of quantised tensors instead of the real numbers that they stand for."""
-    return rewriting_pass("KeepQuantised", _KeepQuantised)
-
-
-def FoldDequantised() -> tvm.transform.Pass:  # noqa: N802
-    """A pass that dequantises constants."""
-    return rewriting_pass("FoldDequantised", _FoldDequantised)
-
-
-@mutator
-class _UseUnsignedBytes(LearningMutator):
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._moved: dict[relax.Var, relax.Var] = {}
@@ -89,8 +70,12 @@ class _UseUnsignedBytes(LearningMutator):
         return relax.const(np.uint8(int(self._bindings.number(point) or 0) + _SHIFT), "uint8")
 
 
-@mutator
-class _KeepQuantised(LearningMutator):
+UseUnsignedBytes = partial(pass_of, _UseUnsignedBytes)
+
+
+class _KeepQuantised(QuantisedRewriter):
+    """A pass that moves the integers of quantised tensors instead of the real numbers that they stand for."""
+
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         value = binding.value
         if operator_of(value) == "relax.quantize":
@@ -115,8 +100,7 @@ class _KeepQuantised(LearningMutator):
             inner = self._kept(value.args[0], step)
             if inner is None:
                 return None
-            before = inner
-            others = list(value.args[1:])
+            before, others = inner, list(value.args[1:])
             return lambda: self.builder_.emit(
                 relax.Call(value.op, [before(), *map(self.visit_expr, others)], value.attrs, value.ty_args)
             )
@@ -128,11 +112,18 @@ class _KeepQuantised(LearningMutator):
         return None
 
 
-@mutator
-class _FoldDequantised(LearningMutator):
+KeepQuantised = partial(pass_of, _KeepQuantised)
+
+
+class _FoldDequantised(QuantisedRewriter):
+    """A pass that dequantises constants."""
+
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         if operator_of(binding.value) == "relax.dequantize":
             numbers = self._bindings.dequantised(binding.value)
             if numbers is not None:
                 binding = relax.VarBinding(binding.var, relax.const(numbers, "float32"))
         super().visit_var_binding_(binding)
+
+
+FoldDequantised = partial(pass_of, _FoldDequantised)

@@ -8,11 +8,10 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator
 
-from kintune.compiler.graph.rewriting import operator_of, value_of, variables_in
+from kintune.compiler.graph.rewriting import Bindings, Rewriter, operator_of, transposed_axes, value_of
 
-__all__ = ["BYTES", "Bindings", "LearningMutator", "Numbers", "QuantisedTensor", "QuantisedWeights"]
+__all__ = ["BYTES", "Numbers", "QuantisedBindings", "QuantisedRewriter", "QuantisedTensor", "QuantisedWeights"]
 
 BYTES = frozenset({"int8", "uint8"})
 """The types of quantised tensors."""
@@ -50,39 +49,8 @@ class QuantisedWeights(NamedTuple):
     point: relax.Expr | None = None
 
 
-class Bindings:
-    """What the variables of a dataflow block are bound to, and how often each is read."""
-
-    def __init__(self) -> None:
-        self._values: dict[relax.Var, relax.Expr] = {}
-        self._readers: dict[relax.Var, list[relax.Var | None]] = {}
-
-    def learn(self, block: relax.DataflowBlock) -> None:
-        """Add the bindings of a block."""
-        for binding in block.bindings:
-            self._values[binding.var] = binding.value
-            for variable in variables_in(binding.value):
-                self._readers.setdefault(variable, []).append(binding.var)
-            if not isinstance(binding.var, relax.DataflowVar):
-                self._readers.setdefault(binding.var, []).append(None)
-
-    def value(self, expression: relax.Expr) -> Any:
-        """What a variable is bound to; any other expression itself."""
-        return self._values.get(expression, expression) if isinstance(expression, relax.Var) else expression
-
-    def readers(self, variable: relax.Var) -> list[relax.Var | None]:
-        """The variables whose values read this one, once for each place; None stands for a reader outside the block."""
-        return self._readers.get(variable, [])
-
-    def constant(self, expression: relax.Expr) -> Numbers | None:
-        """The value of a constant, or of a variable bound to one; None for others."""
-        value = self.value(expression)
-        return value_of(value) if isinstance(value, tvm.ir.GenericConst) else None
-
-    def number(self, expression: relax.Expr) -> float | None:
-        """The value of a constant of one element; None for others."""
-        found = self.constant(expression)
-        return None if found is None or found.size != 1 else float(found.reshape(()))
+class QuantisedBindings(Bindings):
+    """Bindings, and what they say of quantised tensors."""
 
     def tensor(self, expression: relax.Expr) -> QuantisedTensor | None:
         """The quantised tensor of bytes that the expression dequantises; None where it does not."""
@@ -128,21 +96,19 @@ class Bindings:
                 inner = self.weights(value.args[0])
                 if inner is None or inner.point is not None:
                     return None
-                scale = None if inner.scale is None else _permuted(value, inner.scale)
-                return QuantisedWeights(_permuted(value, inner.integers), scale)
+                axes = transposed_axes(value)
+                scale = None if inner.scale is None else inner.scale.transpose(axes)
+                return QuantisedWeights(inner.integers.transpose(axes), scale)
             case "relax.subtract" if str(value.ty.dtype) == "int32":
                 inner = self.weights(value.args[0])
-                if (
-                    inner is None
-                    or inner.point is not None
-                    or int(value.args[1].ty.ndim) not in (0, inner.integers.ndim)
-                ):
+                if inner is None or inner.point is not None:
                     return None
-                return inner._replace(point=value.args[1])
+                fits = int(value.args[1].ty.ndim) in (0, inner.integers.ndim)
+                return inner._replace(point=value.args[1]) if fits else None
         return None
 
     def _dequantised(self, value: relax.Call) -> QuantisedWeights | None:
-        integers, scale, point = (self.constant(argument) for argument in value.args)
+        integers, scale, point = (self.numbers(argument) for argument in value.args)
         if integers is None or scale is None or integers.dtype.name not in BYTES or str(value.ty.dtype) != "float32":
             return None
         axis, whole = int(value.attrs.axis), integers.astype(np.int32)
@@ -166,7 +132,7 @@ class Bindings:
 
     def dequantised(self, value: relax.Call) -> Numbers | None:
         """The float32 result of a dequantisation of constants; None where operands are no constants."""
-        integers, scale, point = (self.constant(argument) for argument in value.args)
+        integers, scale, point = (self.numbers(argument) for argument in value.args)
         if integers is None or scale is None or point is None or str(value.ty.dtype) != "float32":
             return None
         if scale.dtype != np.float32 or integers.dtype.kind not in "iu" or integers.dtype.itemsize > 4:
@@ -176,17 +142,12 @@ class Bindings:
         return np.asarray(whole.astype(np.float32) * shaped[0])
 
 
-class LearningMutator(PyExprMutator):  # type: ignore[misc]
-    """The base of mutators that know the bindings of a dataflow block before they visit it."""
+class QuantisedRewriter(Rewriter):
+    """The base of passes that look for quantised tensors."""
 
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._bindings = Bindings()
-
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        """Learn the bindings of the block, and visit it."""
-        self._bindings.learn(block)
-        return super().visit_dataflow_block_(block)
+        self._bindings: QuantisedBindings = QuantisedBindings()
 
 
 def _along(values: Numbers, axis: int, rank: int) -> Numbers:
@@ -194,8 +155,3 @@ def _along(values: Numbers, axis: int, rank: int) -> Numbers:
     if values.size == 1:
         return values.reshape([1] * rank)
     return values.reshape([-1 if place == axis % rank else 1 for place in range(rank)])
-
-
-def _permuted(call: relax.Call, numbers: Numbers) -> Numbers:
-    axes = call.attrs.axes
-    return np.transpose(numbers, None if axes is None else [int(axis) for axis in axes])

@@ -6,21 +6,29 @@ the product from its epilogue.  Behind the epilogue, it copies nothing, and prod
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph import permutations
 from kintune.compiler.graph.grouped import GROUPED
 from kintune.compiler.graph.layout_rules import BROADCAST, UNARY
-from kintune.compiler.graph.rewriting import CALL_KERNEL, emit_as, operator_of, rewriting_pass, static_shape, value_of
+from kintune.compiler.graph.rewriting import (
+    CALL_KERNEL,
+    RESHAPES,
+    Rewriter,
+    emit_as,
+    operator_of,
+    pass_of,
+    static_shape,
+    value_of,
+)
 
 __all__ = ["DelayReshapes"]
 
 _SOURCES = frozenset({"relax.matmul", "relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d"})
-_RESHAPES = frozenset({"relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze"})
 _UNARY = frozenset(f"relax.{name}" for name in UNARY)
 _QUANTISING = frozenset({"relax.dequantize", "relax.quantize"})
 _BROADCAST = frozenset(f"relax.{name}" for name in BROADCAST)
@@ -36,13 +44,9 @@ class _Delayed(NamedTuple):
     after: Shape
 
 
-def DelayReshapes() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _DelayReshapes(Rewriter):
     """A pass that moves reshapes of the results of products and convolutions behind their element-wise successors."""
-    return rewriting_pass("DelayReshapes", _DelayReshapes)
 
-
-@mutator
-class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._delayed: dict[relax.Var, _Delayed] = {}
@@ -87,7 +91,7 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
         after, name = static_shape(value) if isinstance(value, relax.Call) else None, operator_of(value)
         if after is None or 0 in after:
             return None
-        if name in _RESHAPES:
+        if name in RESHAPES:
             return self._reshape(value.args[0], after)
         if name in _UNARY or name in _QUANTISING:
             known = self._delayed.get(value.args[0]) if isinstance(value.args[0], relax.Var) else None
@@ -143,6 +147,9 @@ class _DelayReshapes(PyExprMutator):  # type: ignore[misc]
     def _computed(self, variable: relax.Var, call: relax.Call, operands: list[relax.Expr], known: _Delayed) -> _Delayed:
         source = emit_as(self.builder_, variable, relax.Call(call.op, operands, call.attrs, call.ty_args))
         return known._replace(source=source)
+
+
+DelayReshapes = partial(pass_of, _DelayReshapes)
 
 
 def _has_one_step(call: relax.Call, rank: int) -> bool:

@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
-from kintune.compiler.graph.rewriting import operator_of, static_shape, value_of
+from kintune.compiler.graph.rewriting import (
+    RESHAPES,
+    Bindings,
+    integers_in,
+    operator_of,
+    static_shape,
+    transposed_axes,
+    value_of,
+)
 from kintune.compiler.graph.strided_views import View
 
-__all__ = ["RESHAPES", "Network", "number_of"]
-
-RESHAPES = frozenset({"relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze"})
+__all__ = ["Network", "number_of"]
 
 
-class Network:
-    """The bindings of a function: the value of each variable, how often it is read, and by which variables.
+class Network(Bindings):
+    """The bindings of a function.
 
     `ends` are variables that views are not followed beyond, since what computes them is replaced.
     """
 
     def __init__(self, function: relax.Function) -> None:
-        self.values: dict[relax.Var, relax.Expr] = {}
-        self.uses: Counter[relax.Var] = Counter()
-        self.readers: dict[relax.Var, list[relax.Var]] = {}
+        super().__init__()
         self.ends: set[relax.Var] = set()
-        body = function.body
-        for block in body.blocks if isinstance(body, relax.SeqExpr) else ():
-            for binding in block.bindings:
-                self.values[binding.var] = binding.value
-                for variable in _variables(binding.value):
-                    self.uses[variable] += 1
-                    self.readers.setdefault(variable, []).append(binding.var)
+        for block in function.body.blocks if isinstance(function.body, relax.SeqExpr) else ():
+            self.learn(block)
 
     def value(self, expression: relax.Expr) -> Any:
         """The value of a variable; None where it has none, or is in `ends`."""
-        known = isinstance(expression, relax.Var) and expression not in self.ends
-        return self.values.get(expression) if known else None
-
-    def is_inner(self, expression: relax.Expr, uses: int = 1) -> bool:
-        """Whether a variable is read exactly `uses` times, and is no result of the network."""
-        return isinstance(expression, relax.DataflowVar) and self.uses[expression] == uses
+        return None if expression in self.ends or not isinstance(expression, relax.Var) else self.values.get(expression)
 
     def view(self, expression: relax.Expr, *, scaled: bool = False) -> View:
         """The expression, of static shape, as a view; with `scaled`, constant factors become the scale of the view.
@@ -106,31 +99,8 @@ def number_of(expression: relax.Expr) -> float | None:
     return float(first) if bool((values == first).all()) else None
 
 
-def _variables(value: Any) -> Iterator[relax.Var]:
-    """The variables that a value reads, each as often as it is read."""
-    match value:
-        case relax.Var():
-            yield value
-        case relax.Call():
-            for argument in value.args:
-                yield from _variables(argument)
-        case relax.Tuple():
-            for field in value.fields:
-                yield from _variables(field)
-        case relax.TupleGetItem():
-            yield from _variables(value.tuple_value)
-        case _:
-            found: list[relax.Var] = []
-            relax.analysis.post_order_visit(
-                value, lambda part: found.append(part) if isinstance(part, relax.Var) else None
-            )
-            yield from found + found  # how often they are read is unknown: at least twice, so that they are not inner
-
-
 def _permuted(view: View, call: relax.Call, _shape: tuple[int, ...]) -> View:
-    rank = len(view.axes)
-    axes = call.attrs.axes
-    return view.permuted(range(rank)[::-1] if axes is None else [int(axis) % rank for axis in axes])
+    return view.permuted(transposed_axes(call))
 
 
 def _repeated(view: View, call: relax.Call, _shape: tuple[int, ...]) -> View | None:
@@ -140,10 +110,10 @@ def _repeated(view: View, call: relax.Call, _shape: tuple[int, ...]) -> View | N
 
 
 def _sliced(view: View, call: relax.Call, shape: tuple[int, ...]) -> View | None:
-    bounds = [_integers(argument) for argument in call.args[1:]]
+    bounds = [integers_in(argument) for argument in call.args[1:]]
     if any(found is None for found in bounds):
         return None
-    axes, begins, _, *strides = (found or () for found in bounds)
+    axes, begins, _, *strides = (found or [] for found in bounds)
     if strides and any(stride != 1 for stride in strides[0]):
         return None
     found: View | None = view
@@ -154,13 +124,6 @@ def _sliced(view: View, call: relax.Call, shape: tuple[int, ...]) -> View | None
         start = min(max(begin + extent if begin < 0 else begin, 0), extent)
         found = found.cut(axis % len(shape), start, shape[axis])
     return found
-
-
-def _integers(expression: Any) -> tuple[int, ...] | None:
-    if not isinstance(expression, relax.Tuple):
-        return None
-    values = [getattr(field, "value", field) for field in expression.fields]
-    return tuple(int(value) for value in values) if all(isinstance(v, int | tvm.tirx.IntImm) for v in values) else None
 
 
 def _taken(view: View, call: relax.Call, _shape: tuple[int, ...]) -> View | None:
@@ -174,12 +137,8 @@ def _taken(view: View, call: relax.Call, _shape: tuple[int, ...]) -> View | None
     return None if found is None else found.without(axis)
 
 
-def _reshaped(view: View, _call: relax.Call, shape: tuple[int, ...]) -> View | None:
-    return view.reshaped(shape)
-
-
 _RULES: dict[str, Callable[[View, relax.Call, tuple[int, ...]], View | None]] = {
-    **dict.fromkeys(RESHAPES, _reshaped),
+    **dict.fromkeys(RESHAPES, lambda view, _call, shape: view.reshaped(shape)),
     "relax.broadcast_to": lambda view, _call, shape: view.broadcast(shape),
     "relax.permute_dims": _permuted,
     "relax.repeat": _repeated,

@@ -19,8 +19,9 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.keepable import COMPILED
 from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, STRIDED_SLICES, pieces_of
-from kintune.compiler.graph.rewriting import operator_of, static_shape
+from kintune.compiler.graph.rewriting import operator_of, static_shape, with_main
 from kintune.compiler.programs.placed_parameters import Place, copying, place, placeable
+from kintune.compiler.tir import without
 from kintune.core.dtypes import numpy_dtype
 
 __all__ = ["PLACED", "PlaceStridedPieces"]
@@ -36,11 +37,7 @@ def PlaceStridedPieces() -> tvm.transform.Pass:  # noqa: N802 - named as TVM nam
 
     def rewrite(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
         network = _Network(module)
-        if not network.arrange():
-            return module
-        rewriter = _Rewriter(module, network)
-        rewriter.builder_.update_func(module.get_global_var("main"), rewriter.visit_expr(module["main"]))
-        return rewriter.builder_.get()
+        return with_main(module, _Rewriter(module, network)) if network.arrange() else module
 
     return tvm.transform.module_pass(rewrite, opt_level=0, name="PlaceStridedPieces")
 
@@ -348,8 +345,7 @@ class _Rewriter(PyExprMutator):  # type: ignore[misc]
     def _placed(self, name: str, places: Mapping[int, Place]) -> tvm.ir.GlobalVar:
         key = name, tuple(places.items())
         if key not in self._made:
-            function = place(self._module[name], places)
-            for attribute in ("global_symbol", COMPILED, STRIDED_JOINS, STRIDED_SLICES):
-                function = function.without_attr(attribute) if attribute in (function.attrs or {}) else function
+            placed = place(self._module[name], places)
+            function = without(placed, "global_symbol", COMPILED, STRIDED_JOINS, STRIDED_SLICES)
             self._made[key] = self.builder_.add_func(function, f"{name}{PLACED}")
         return self._made[key]

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import tvm
 import tvm_ffi
-from tvm.s_tir import Schedule
 
 from kintune.compiler.graph.pieces import STRIDED_JOINS, STRIDED_SLICES
 from kintune.compiler.kernels.contraction import OF_BYTES, narrow_sums, undescribed
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.space.replay import weight_positions
 from kintune.compiler.space.sketches import is_schedulable
+from kintune.compiler.tir import PATTERN, plain_schedule, without
 from kintune.core.candidate import FULL_PRECISION, digest_of
 from kintune.core.dtypes import numpy_dtype
 from kintune.core.quantisation import INT8
@@ -101,10 +101,8 @@ class StandaloneWorkload(NamedTuple):
 
 def standalone(function: tvm.tirx.PrimFunc) -> tvm.IRModule:
     """The function as the `main` of a module of its own, without the attributes that concern its network."""
-    for attribute in ("op_pattern", "op_attrs", STRIDED_JOINS, STRIDED_SLICES, INTERPOLATION):
-        if function.attrs is not None and attribute in function.attrs:
-            function = function.without_attr(attribute)
-    return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    plain = without(function, PATTERN, "op_attrs", STRIDED_JOINS, STRIDED_SLICES, INTERPOLATION)
+    return tvm.IRModule({"main": plain.with_attr("global_symbol", "main")})
 
 
 def _without_lets(module: tvm.IRModule) -> tvm.IRModule:
@@ -157,7 +155,7 @@ def _reductions(module: tvm.IRModule) -> dict[str, int]:
     """Blocks that reduce, with the number of iterations of each."""
     if not is_schedulable(module):
         return {}
-    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    schedule = plain_schedule(module)
     found: dict[str, int] = {}
     for block in schedule.get_child_blocks(schedule.get_sblock("root", func_name="main")):
         statement = schedule.get(block)
@@ -185,13 +183,13 @@ def _operator(blocks: dict[str, int], signature: tuple[str, ...], module: tvm.IR
 
 def _is_dense(module: tvm.IRModule, block: str) -> bool:
     """Whether a product has a matrix, usually weights, that is the same for all batches."""
-    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    schedule = plain_schedule(module)
     operands = schedule.get(schedule.get_sblock(block, func_name="main")).reads
     return min(len(operand.region) for operand in operands) <= 2
 
 
 def _is_depthwise(module: tvm.IRModule, block: str) -> bool:
     """Whether a grouped convolution sums over a single channel."""
-    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    schedule = plain_schedule(module)
     variables = schedule.get(schedule.get_sblock(block, func_name="main")).iter_vars
     return int(variables[-1].dom.extent) == 1

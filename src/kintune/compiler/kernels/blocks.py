@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tvm
-import tvm_ffi
+
+from kintune.compiler.tir import is_number, nodes_in
 
 __all__ = ["Nest", "constant_shape", "is_offset_of", "loads_in", "nests_of"]
 
@@ -49,11 +50,11 @@ def _nest(statement: Any) -> Nest | None:
     loops, inner = [], statement
     while isinstance(inner, tvm.tirx.For):
         plain = int(inner.kind) == tvm.tirx.ForKind.SERIAL and not inner.annotations and inner.thread_binding is None
-        if not plain or not _is_number(inner.min, 0) or not isinstance(inner.extent, tvm.tirx.IntImm):
+        if not plain or not is_number(inner.min, 0) or not isinstance(inner.extent, tvm.tirx.IntImm):
             return None
         loops.append(inner)
         inner = inner.body
-    if not isinstance(inner, tvm.s_tir.SBlockRealize) or not _is_number(inner.predicate, 1):
+    if not isinstance(inner, tvm.s_tir.SBlockRealize) or not is_number(inner.predicate, 1):
         return None
     block = inner.block
     if block.alloc_buffers or block.match_buffers or len(block.iter_vars) != len(loops):
@@ -61,15 +62,14 @@ def _nest(statement: Any) -> Nest | None:
     for loop, variable, value in zip(loops, block.iter_vars, inner.iter_values, strict=True):
         domain = variable.dom
         same = isinstance(domain.extent, tvm.tirx.IntImm) and int(domain.extent) == int(loop.extent)
-        if not same or not _is_number(domain.min, 0) or not loop.loop_var.same_as(value):
+        if not same or not is_number(domain.min, 0) or not loop.loop_var.same_as(value):
             return None
     return Nest(statement, block)
 
 
 def loads_in(node: Any, buffer: Any = None) -> list[Any]:
     """The loads in a statement or expression, from one buffer or from all, once for each place."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(node, [(tvm.ir.TensorLoad, found.append)])
+    found = nodes_in(node, tvm.ir.TensorLoad)
     return [load for load in found if buffer is None or load.source.same_as(buffer)]
 
 
@@ -88,7 +88,3 @@ def is_offset_of(index: Any, variables: Sequence[Any]) -> int | None:
         rest = rest - variable
     simplified = tvm.sym.Analyzer().simplify(rest)
     return int(simplified) if isinstance(simplified, tvm.tirx.IntImm) else None
-
-
-def _is_number(expression: Any, value: int) -> bool:
-    return isinstance(expression, tvm.tirx.IntImm) and int(expression) == value

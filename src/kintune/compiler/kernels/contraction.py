@@ -15,6 +15,7 @@ import tvm_ffi
 
 from kintune.compiler.kernels.blocks import Nest
 from kintune.compiler.kernels.loops import replaced
+from kintune.compiler.tir import nodes_in
 from kintune.models.blockwise import ANNOTATION
 
 __all__ = [
@@ -100,13 +101,8 @@ def undescribed(function: Any) -> Any:
 
 def narrow_sums(function: Any) -> frozenset[str]:
     """Those of `OF_BYTES` and `OF_BLOCKWISE` of which lowering says that the function has such sums."""
-    found: set[str] = set()
-
-    def visit(block: Any) -> None:
-        found.update(types for types, name in _NARROW.items() if name in (block.annotations or {}))
-
-    tvm_ffi.structural_walk(function.body, [(tvm.s_tir.SBlock, visit)])
-    return frozenset(found)
+    said = {name for block in nodes_in(function.body, tvm.s_tir.SBlock) for name in block.annotations or {}}
+    return frozenset(types for types, name in _NARROW.items() if name in said)
 
 
 def multiplies_rows(function: Any) -> bool:

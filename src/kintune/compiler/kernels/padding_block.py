@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import tvm
 
 from kintune.compiler.kernels.blocks import Nest, constant_shape, is_offset_of
+from kintune.compiler.tir import called
 
 __all__ = ["Padding", "padding_of"]
 
@@ -65,7 +66,7 @@ def _guarded(value: Any) -> tuple[list[Any], Any, Any]:
     """
     if isinstance(value, tvm.ir.TensorLoad):
         return [], value, None
-    if not isinstance(value, tvm.ir.Call) or not str(getattr(value.op, "name", "")).endswith(".if_then_else"):
+    if not called(value).endswith(".if_then_else"):
         return [], None, None
     inside, load, other = value.args
     return [inside], load if isinstance(load, tvm.ir.TensorLoad) else None, other

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import tvm
 import tvm_ffi
-from tvm.s_tir import SBlock, Schedule, ScheduleError
+from tvm.s_tir import SBlock, ScheduleError
 
 from kintune.compiler.kernels.blocks import Nest, constant_shape, loads_in, nests_of
 from kintune.compiler.kernels.contraction import (
@@ -33,6 +33,7 @@ from kintune.compiler.kernels.epilogue import Epilogue, epilogue_of
 from kintune.compiler.kernels.loops import INDEX, as_root, replaced, sequence
 from kintune.compiler.kernels.padding_block import Padding, padding_of
 from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
+from kintune.compiler.tir import nodes_in, plain_schedule
 from kintune.errors import BuildError
 from kintune.models.blockwise import ANNOTATION, BITS, PACKED, REAL, Blockwise, parse_blockwise
 from kintune.models.blockwise_kernel import weight_of
@@ -167,11 +168,10 @@ def _alone(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds:
         return None
     if found is not None and len(found.nests) == len(found.replaced):
         return Joined(module, found, None)
-    sums: list[Any] = []
-    tvm_ffi.structural_walk(function.body, [(SBlock, lambda each: sums.extend([each][each.init is None :]))])
+    sums = [block for block in nodes_in(function.body, SBlock) if block.init is not None]
     if len(sums) != 1 or types not in {operands.types for operands in _operands(Nest(None, sums[0]))}:
         return None
-    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    schedule = plain_schedule(module)
     try:
         blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
         core = schedule.get_sblock(str(sums[0].name_hint), func_name="main")

@@ -7,12 +7,12 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
+from kintune.compiler import tir
+from kintune.compiler.kernels.loops import index
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, pattern_text, place, scored
 from kintune.compiler.programs.program import PATTERN
 
 __all__ = ["reference"]
-
-_OPAQUE = 8  # the compiler's class of functions that are fused with nothing
 
 
 def reference(
@@ -23,17 +23,17 @@ def reference(
     Its parameters are the `operands`, given by shapes and types, then the result, of float32 and the shape `result`.
     """
     tensors = [
-        te.placeholder([_long(extent) for extent in shape], dtype, name=f"operand_{number}")
+        te.placeholder([index(extent) for extent in shape], dtype, name=f"operand_{number}")
         for number, (shape, dtype) in enumerate(operands)
     ]
     row, column, depth, width = range(pattern.row, pattern.row + 4)
-    batch, extents = pattern.batch, [_long(extent) for extent in pattern.extents]
+    batch, extents = pattern.batch, [index(extent) for extent in pattern.extents]
 
     def read(access: Access, at: Sequence[Any]) -> Any:
         return tensors[access.parameter](*place(access, at))
 
-    along = te.reduce_axis((_long(0), extents[depth]), "depth")
-    over = te.reduce_axis((_long(0), extents[column]), "column")
+    along = te.reduce_axis((index(0), extents[depth]), "depth")
+    over = te.reduce_axis((index(0), extents[column]), "column")
     zero = tirx.const(0, "float32")
 
     def score(*at: Any) -> Any:
@@ -60,29 +60,24 @@ def reference(
 
     def mixed(*at: Any) -> Any:
         *outer, last = at
-        return te.sum(weights(*outer, over) * read(pattern.value, (*outer, over, _long(0), last)), axis=over)
+        return te.sum(weights(*outer, over) * read(pattern.value, (*outer, over, index(0), last)), axis=over)
 
     product = te.compute([*extents[: row + 1], extents[width]], mixed, name="attention_product")
     arranged = te.compute(
-        [_long(extent) for extent in result], lambda *at: product(*_coordinates(pattern, at)), name="attention_result"
+        [index(extent) for extent in result], lambda *at: product(*_coordinates(pattern, at)), name="attention_result"
     )
     function = te.create_prim_func([*tensors, arranged], index_dtype_override="int64")
-    if "global_symbol" in function.attrs:
-        function = function.without_attr("global_symbol")
-    return function.with_attr(PATTERN, pattern_text(pattern)).with_attr("op_pattern", _OPAQUE)
+    plain = tir.without(function, "global_symbol")
+    return plain.with_attr(PATTERN, pattern_text(pattern)).with_attr(tir.PATTERN, tir.Fusion.OPAQUE)
 
 
 def _coordinates(pattern: AttentionPattern, at: Sequence[Any]) -> list[Any]:
     """The coordinates (of the batch, row, width) of an element of the result."""
     wanted = [*range(pattern.row + 1), pattern.row + 3]
     found: dict[int, Any] = {}
-    for index, position in zip(pattern.result.indices, at, strict=True):
-        for term in index.terms:
+    for place_of, position in zip(pattern.result.indices, at, strict=True):
+        for term in place_of.terms:
             extent = term.modulus or pattern.extents[term.coordinate] // term.divisor
             piece = (position // term.factor % extent) * term.divisor
             found[term.coordinate] = found[term.coordinate] + piece if term.coordinate in found else piece
-    return [found.get(coordinate, _long(0)) for coordinate in wanted]
-
-
-def _long(extent: int) -> tirx.IntImm:
-    return tirx.IntImm("int64", extent)
+    return [found.get(coordinate, index(0)) for coordinate in wanted]

@@ -5,13 +5,15 @@ What is read from them is widened, and what is stored in them is rounded, to the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import relax, tirx
+
+from kintune.compiler.kernels.blocks import loads_in
+from kintune.compiler.tir import nodes_in
 
 __all__ = ["BF16_TYPE", "is_plain", "is_reshape", "keep", "readable", "writable"]
 
@@ -77,7 +79,7 @@ def writable(function: tirx.PrimFunc, position: int) -> bool:
     """
     if not _is_wide(function, position) or not is_plain(function, position):
         return False
-    parameter, loads = function.params[position], _loads(function.body, function.params[position])
+    parameter, loads = function.params[position], loads_in(function.body, function.params[position])
     chosen = [
         load
         for store in _stores(function, position)
@@ -100,31 +102,12 @@ def _is_wide(function: tirx.PrimFunc, position: int) -> bool:
 def is_plain(function: tirx.PrimFunc, position: int) -> bool:
     """Whether the parameter is loaded from, stored to and named in regions, and used in no other way."""
     parameter = function.params[position]
-    seen: Counter[str] = Counter()
-
-    def count(kind: str, owner: Any) -> None:
-        seen[kind] += int(owner.same_as(parameter))
-
-    tvm_ffi.structural_walk(
-        function.body,
-        [
-            (tvm.ir.TensorLoad, lambda found: count("known", found.source)),
-            (tirx.BufferStore, lambda found: count("known", found.buffer)),
-            (tvm.ir.TensorRegion, lambda found: count("known", found.source)),
-            (tirx.Var, lambda found: count("all", found)),
-        ],
-    )
-    return seen["known"] == seen["all"]
+    known = [each.source for each in nodes_in(function.body, tvm.ir.TensorLoad, tvm.ir.TensorRegion)]
+    known += [each.buffer for each in nodes_in(function.body, tirx.BufferStore)]
+    used = nodes_in(function.body, tirx.Var)
+    return sum(bool(each.same_as(parameter)) for each in known) == sum(bool(each.same_as(parameter)) for each in used)
 
 
 def _stores(function: tirx.PrimFunc, position: int) -> list[Any]:
     parameter = function.params[position]
-    found: list[Any] = []
-    tvm_ffi.structural_walk(function.body, [(tirx.BufferStore, found.append)])
-    return [store for store in found if store.buffer.same_as(parameter)]
-
-
-def _loads(node: Any, buffer: Any) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(node, [(tvm.ir.TensorLoad, found.append)])
-    return [load for load in found if load.source.same_as(buffer)]
+    return [store for store in nodes_in(function.body, tirx.BufferStore) if store.buffer.same_as(parameter)]

@@ -7,6 +7,8 @@ from typing import Any
 
 from tvm import tirx
 
+from kintune.compiler.tir import called
+
 __all__ = ["FLOATS", "if_number", "is_nan", "keeping_nan"]
 
 FLOATS = ("float16", "float32", "float64")
@@ -34,4 +36,4 @@ def if_number(value: Any, number: Any, otherwise: Any) -> Any:
 
 def is_nan(condition: Any) -> bool:
     """Whether an expression is a call of `isnan`."""
-    return str(getattr(getattr(condition, "op", None), "name", "")) == "tirx.isnan"
+    return called(condition) == "tirx.isnan"

@@ -13,11 +13,14 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from kintune.compiler.kernels.blocks import constant_shape
+from kintune.compiler.kernels.blocks import constant_shape, loads_in
 from kintune.compiler.kernels.loops import INDEX, as_root, buffer, index, loop, over_rows
 from kintune.compiler.programs.kept_parameters import is_plain
+from kintune.compiler.tir import called, nodes_in
 
 __all__ = ["Place", "copying", "place", "placeable"]
+
+_ADDRESSES = ("address_of", "access_ptr")  # how the names of operators end that give an address away
 
 
 class Place(NamedTuple):
@@ -106,34 +109,20 @@ def _moved(indices: Sequence[Any], place: Place) -> list[Any]:
 
 def _accesses(body: Any, parameter: Any) -> Iterator[Sequence[Any]]:
     """The indices of all elements that are read or written."""
-    found: list[tuple[Any, Any]] = []
-    tvm_ffi.structural_walk(
-        body,
-        [
-            (tvm.ir.TensorLoad, lambda load: found.append((load.source, load.indices))),
-            (tirx.BufferStore, lambda store: found.append((store.buffer, store.indices))),
-        ],
-    )
-    return (indices for owner, indices in found if owner.same_as(parameter))
+    yield from (load.indices for load in loads_in(body, parameter))
+    yield from (store.indices for store in nodes_in(body, tirx.BufferStore) if store.buffer.same_as(parameter))
 
 
 def _gives_address(function: tirx.PrimFunc, parameter: Any) -> bool:
     """Whether the address of an element is handed to something else, which may go on from there."""
-    found: list[Any] = []
-
-    def visit(call: Any) -> None:
-        if str(getattr(call.op, "name", "")).endswith(("address_of", "access_ptr")):
-            tvm_ffi.structural_walk(call, [(tvm.ir.TensorLoad, lambda load: found.append(load.source))])
-
-    tvm_ffi.structural_walk(function.body, [(tvm.ir.Call, visit)])
-    return any(source.same_as(parameter) for source in found)
+    given = [call for call in nodes_in(function.body, tvm.ir.Call) if called(call).endswith(_ADDRESSES)]
+    return any(loads_in(call, parameter) for call in given)
 
 
 def _is_matched(function: tirx.PrimFunc, parameter: Any) -> bool:
     """Whether a block matches a part of the parameter to a buffer of its own, as tensorized blocks do."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(function.body, [(tvm.s_tir.SBlock, lambda block: found.extend(block.match_buffers))])
-    return any(each.source.source.same_as(parameter) for each in found)
+    matched = [each for block in nodes_in(function.body, tvm.s_tir.SBlock) for each in block.match_buffers]
+    return any(each.source.source.same_as(parameter) for each in matched)
 
 
 class _Bounds:

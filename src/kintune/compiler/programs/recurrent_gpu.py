@@ -12,6 +12,7 @@ import tvm
 from tvm import tirx
 
 from kintune.compiler.programs.program import pattern_of
+from kintune.compiler.tir import SCHEDULED
 from kintune.models.recurrence import GRU, LSTM, Recurrence, parse_recurrence
 from kintune.models.recurrent_equations import (
     Quantised,
@@ -27,14 +28,13 @@ __all__ = ["spread_recurrence"]
 
 _WARP = 32
 _MOST_THREADS = 512
-_SCHEDULED = "tirx.is_scheduled"
 _QUANTISED = Quantised("bounds[0]", "bounds[1]", "counts[0]", "counts[1]")  # each thread finds out all of it
 _SYNC = 'T.evaluate(T.tvm_storage_sync("shared"))'
 
 
 def spread_recurrence(function: Any, _module: tvm.IRModule, _context: Any) -> Any:
     """Return an unscheduled recurrent kernel with its loops bound to threads, and any other function as it is."""
-    if not isinstance(function, tirx.PrimFunc) or _SCHEDULED in (function.attrs or {}):
+    if not isinstance(function, tirx.PrimFunc) or SCHEDULED in (function.attrs or {}):
         return function
     recurrence = parse_recurrence(pattern_of(function))
     if recurrence is None:
@@ -44,7 +44,7 @@ def spread_recurrence(function: Any, _module: tvm.IRModule, _context: Any) -> An
     spread = tvm.script.from_source("\n".join(_Kernel(recurrence).lines()), extra_vars={"T": script})
     for name, value in function.attrs.items():
         spread = spread.with_attr(name, value)
-    return spread.with_attr(_SCHEDULED, True)
+    return spread.with_attr(SCHEDULED, True)
 
 
 _BOUNDS = [

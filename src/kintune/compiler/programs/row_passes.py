@@ -16,8 +16,10 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from kintune.compiler.kernels.blocks import loads_in
 from kintune.compiler.kernels.loops import INDEX, index
 from kintune.compiler.programs.nan_tests import FLOATS, if_number, is_nan, keeping_nan
+from kintune.compiler.tir import called, is_number, nodes_in
 
 __all__ = ["CHANGING", "Binding", "Pass", "Rows", "read_rows"]
 
@@ -121,16 +123,8 @@ def _read_blocks(function: tvm.tirx.PrimFunc) -> list[_Block]:
     root = getattr(function.body, "block", None)
     if root is None or root.name_hint != "root" or root.iter_vars:
         raise _Unreadable
-    found: list[Any] = []
-    others: list[Any] = []
-    tvm_ffi.structural_walk(
-        root.body,
-        [
-            (tvm.s_tir.SBlockRealize, found.append),
-            ((tirx.IfThenElse, tirx.While, tirx.AttrStmt, tirx.Evaluate, tirx.AllocBuffer), others.append),
-        ],
-    )
-    if others or not found:
+    found = nodes_in(root.body, tvm.s_tir.SBlockRealize)
+    if not found or nodes_in(root.body, tirx.IfThenElse, tirx.While, tirx.AttrStmt, tirx.Evaluate, tirx.AllocBuffer):
         raise _Unreadable
     return [_read_block(realize) for realize in found]
 
@@ -145,12 +139,12 @@ def _read_block(realize: Any) -> _Block:
     variables = tuple(each.var for each in block.iter_vars)
     kinds = tuple(int(each.iter_type) for each in block.iter_vars)
     domains = [each.dom for each in block.iter_vars]
-    if any(not isinstance(d.extent, tirx.IntImm) or not _is_number(d.min, 0) for d in domains):
+    if any(not isinstance(d.extent, tirx.IntImm) or not is_number(d.min, 0) for d in domains):
         raise _Unreadable
     if any(kind not in (_SPATIAL, _REDUCED) for kind in kinds) or any(str(v.ty) != INDEX for v in variables):
         raise _Unreadable
     for value, domain in zip(realize.iter_values, domains, strict=True):
-        if not isinstance(value, tirx.Var) and not (_is_number(value, 0) and int(domain.extent) == 1):
+        if not isinstance(value, tirx.Var) and not (is_number(value, 0) and int(domain.extent) == 1):
             raise _Unreadable
     initial = None
     if block.init is not None:
@@ -160,10 +154,6 @@ def _read_block(realize: Any) -> _Block:
     extents = tuple(int(d.extent) for d in domains)
     store = block.body
     return _Block(variables, extents, kinds, store.buffer, tuple(store.indices), store.value, initial)
-
-
-def _is_number(value: Any, number: int) -> bool:
-    return isinstance(value, tirx.IntImm) and int(value.value) == number
 
 
 class _Frame:
@@ -186,7 +176,7 @@ class _Frame:
             variable = tirx.Var(name, value.ty)
             self.bindings.append(Binding(variable, value, key))
             value = variable
-        elif _size(value) > _LARGEST:
+        elif len(nodes_in(value, tvm.ir.Expr)) > _LARGEST:  # nodes of the expression
             raise _Unreadable
         self._known[key] = value
         return value
@@ -237,17 +227,13 @@ class _Reader:
     def _divide(self, block: _Block) -> None:
         """Rows and columns of an element-wise function: as many of the last axes as make a row long enough."""
         extents = block.extents
-        if any(self._other_extents(block, other) for other in self._outputs()):
+        if any(other.extents != extents for other in self._outputs()):
             raise _Unreadable
         cut = len(extents) - 1
         while cut > 0 and math.prod(extents[cut:]) < _LEAST_COLUMNS:
             cut -= 1
         self._row_extents, self._column_extents = extents[: max(cut, 0)], extents[max(cut, 0) :]
         self._name()
-
-    @staticmethod
-    def _other_extents(one: _Block, other: _Block) -> bool:
-        return one.extents != other.extents
 
     def _name(self) -> None:
         self._rows = tuple(tirx.Var(f"row_{at}", INDEX) for at in range(len(self._row_extents)))
@@ -273,19 +259,19 @@ class _Reader:
         value = self._translated(element, values, frame)
         if not _reads_each_once(value, frame.bindings, math.prod((*self._row_extents, *self._column_extents))):
             raise _Unreadable
-        result = tirx.Var(f"{_name_of(block.target)}_value", value.ty)
+        result = tirx.Var(f"{block.target.name}_value", value.ty)
         if block.initial is None:
             raise _Unreadable
         made = Pass(tuple(frame.bindings), value, self._columns, result, block.initial, combine)
-        self._note(block, result)
+        self._results[block.target] = result
         return self._stored(made, block, values)
 
     def _of_row(self, block: _Block) -> Pass:
         values = self._placed(block, self._rows, self._row_extents)
         frame = _Frame()
         value = self._translated(block.value, values, frame)
-        result = tirx.Var(f"{_name_of(block.target)}_value", value.ty)
-        self._note(block, result)
+        result = tirx.Var(f"{block.target.name}_value", value.ty)
+        self._results[block.target] = result
         return self._stored(Pass(tuple(frame.bindings), value, (), result), block, values)
 
     def _of_elements(self, block: _Block) -> Pass:
@@ -299,9 +285,6 @@ class _Reader:
             return made
         indices = tuple(self._translated(each, values, _Frame()) for each in block.indices)
         return made._replace(target=block.target, indices=indices)
-
-    def _note(self, block: _Block, result: Any) -> None:
-        self._results[block.target] = result
 
     def _placed(self, block: _Block, places: Sequence[Any], extents: Sequence[int]) -> dict[Any, Any]:
         """The variables of a block that has an element for each place, but for axes of one element."""
@@ -366,7 +349,7 @@ class _Reader:
             return self._read(found.source, indices, frame)
 
         def call(found: Any, mutator: Any) -> Any:
-            if str(getattr(found.op, "name", "")) != "prim.if_then_else":
+            if called(found) != "prim.if_then_else":
                 return mutator.default_mutate(found)
             condition, first, second = found.args
             first, second = (self._translated(each, values, _Frame(frame)) for each in (first, second))
@@ -400,7 +383,7 @@ class _Reader:
         for at, wanted in zip(block.indices, indices, strict=True):
             if isinstance(at, tirx.Var) and at in block.variables and at not in inner:
                 inner[at] = wanted
-            elif not _is_number(at, 0):
+            elif not is_number(at, 0):
                 raise _Unreadable
         for variable, extent in zip(block.variables, block.extents, strict=True):
             if variable not in inner and extent != 1:
@@ -411,7 +394,7 @@ class _Reader:
         self._depth += 1
         value = self._translated(block.value, inner, frame)
         self._depth -= 1
-        return frame.bind(key, _name_of(buffer), value)
+        return frame.bind(key, str(buffer.name), value)
 
     def _statistic(self, buffer: Any, indices: Sequence[Any]) -> Any:
         block = self._producers[buffer]
@@ -429,19 +412,8 @@ class _Reader:
         return self._results[buffer]
 
 
-def _size(value: Any) -> int:
-    """How many nodes an expression has."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, [(tvm.ir.Expr, found.append)])
-    return len(found)
-
-
 def _without_ones(extents: Iterable[int]) -> list[int]:
     return [extent for extent in extents if extent != 1]
-
-
-def _name_of(buffer: Any) -> str:
-    return str(buffer.name)
 
 
 def _separated(block: _Block) -> tuple[Any, Any]:
@@ -454,34 +426,18 @@ def _separated(block: _Block) -> tuple[Any, Any]:
     for kind in (tirx.Add, tirx.Max, tirx.Min):
         if isinstance(value, kind):
             first, second = (value.a, value.b) if is_own(value.a) else (value.b, value.a)
-            if is_own(first) and not _reads(second, block.target):
+            if is_own(first) and not loads_in(second, block.target):
                 return second, kind
     if isinstance(value, tirx.Select) and is_own(value.true_value):  # an extreme that keeps NaN
         inner = value.false_value
         for kind in (tirx.Max, tirx.Min):
-            found = isinstance(inner, kind) and is_own(inner.a) and not _reads(inner.b, block.target)
-            if found and _is_nan_of(value.condition, block.target):
+            found = isinstance(inner, kind) and is_own(inner.a) and not loads_in(inner.b, block.target)
+            if found and is_nan(value.condition) and loads_in(value.condition, block.target):
                 return inner.b, keeping_nan(kind)
     raise _Unreadable
 
 
-def _is_nan_of(condition: Any, buffer: Any) -> bool:
-    return is_nan(condition) and _reads(condition, buffer)
-
-
-def _reads(value: Any, buffer: Any) -> bool:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, lambda load: found.append(load.source))])
-    return any(source.same_as(buffer) for source in found)
-
-
 def _reads_each_once(value: Any, bindings: Sequence[Binding], count: int) -> bool:
     """Whether a reduction of `count` steps reads a tensor of as many elements; a product has only smaller operands."""
-    sizes: list[int] = []
-
-    def note(load: Any) -> None:
-        sizes.append(math.prod(int(extent) for extent in load.source.shape))
-
-    for each in (value, *(binding.value for binding in bindings)):
-        tvm_ffi.structural_walk(each, [(tvm.ir.TensorLoad, note)])
-    return max(sizes, default=0) >= count
+    read = [load.source for each in (value, *(binding.value for binding in bindings)) for load in loads_in(each)]
+    return max((math.prod(int(extent) for extent in source.shape) for source in read), default=0) >= count

@@ -10,8 +10,10 @@ import tvm_ffi
 from tvm import tirx
 
 from kintune.compiler.hidden_values import bindable
+from kintune.compiler.kernels.blocks import loads_in
 from kintune.compiler.kernels.loops import buffer, index, replaced
 from kintune.compiler.programs.row_passes import CHANGING, Pass
+from kintune.compiler.tir import called, names_called, nodes_in
 
 __all__ = ["Written", "calls_functions", "lane_loop", "stores", "strides_of", "written"]
 
@@ -58,20 +60,12 @@ def written(each: Pass, values: dict[Any, Any], lane: Any = None, lanes: int = 1
 
 def calls_functions(value: Any) -> bool:
     """Whether a value has a call of anything but the compiler's `if_then_else`."""
-    return any(str(getattr(call.op, "name", "")) != _CHOICE for call in _calls(value))
+    return bool(names_called(value) - {_CHOICE})
 
 
 def _widens(value: Any) -> bool:
     """Whether a value is computed from one of a type that is computed in another one."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, [(tirx.Cast, lambda cast: found.append(cast.value))])
-    return any(str(narrow.ty).startswith(CHANGING) for narrow in found)
-
-
-def _calls(value: Any) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, [(tvm.ir.Call, found.append)])
-    return found
+    return any(str(cast.value.ty).startswith(CHANGING) for cast in nodes_in(value, tirx.Cast))
 
 
 def lane_loop(each: Pass) -> Any:
@@ -81,25 +75,25 @@ def lane_loop(each: Pass) -> Any:
     where an `if_then_else` depends on elements: TVM computes that lane by lane, and binds the value of the last lane.
     """
     kinds = [str(binding.value.ty) for binding in each.bindings if binding.variable is not None]
-    kinds += [str(load.source.dtype) for value in _values(each) for load in _loads(value)]
-    calls = [call for value in _values(each) for call in _calls(value)]
+    kinds += [str(load.source.dtype) for value in _values(each) for load in loads_in(value)]
+    calls = [call for value in _values(each) for call in nodes_in(value, tvm.ir.Call)]
     together = "bool" not in kinds and all(map(_takes_vectors, calls)) and not _chooses_by_element(each)
     return tirx.ForKind.VECTORIZED if together else tirx.ForKind.SERIAL
 
 
 def _takes_vectors(call: Any) -> bool:
-    return str(getattr(call.op, "name", "")) in _OF_VECTORS or bool(call.op.get_attr("TVectorizable"))
+    return called(call) in _OF_VECTORS or bool(call.op.get_attr("TVectorizable"))
 
 
 def _chooses_by_element(each: Pass) -> bool:
     """Whether a condition of an `if_then_else` depends on elements of tensors, or on values bound before."""
     bound = [binding.variable for binding in each.bindings if binding.variable is not None]
-    return any(_loads(condition) or _used_bare(condition, bound) for condition in _conditions(each))
+    return any(loads_in(condition) or _used_bare(condition, bound) for condition in _conditions(each))
 
 
 def _conditions(each: Pass) -> list[Any]:
-    calls = [call for value in _values(each) for call in _calls(value)]
-    return [call.args[0] for call in calls if str(getattr(call.op, "name", "")) == _CHOICE]
+    calls = [call for value in _values(each) for call in nodes_in(value, tvm.ir.Call)]
+    return [call.args[0] for call in calls if called(call) == _CHOICE]
 
 
 def stores(each: Pass, value: Any, values: dict[Any, Any]) -> list[Any]:
@@ -118,7 +112,7 @@ def strides_of(each: Pass, variables: Sequence[Any], *, bare: bool = False) -> l
     values = _values(each)
     if any(_used_bare(value, variables) for value in (_conditions(each) if bare else values)):
         return None
-    accesses = [(load.source, load.indices) for value in values for load in _loads(value)]
+    accesses = [(load.source, load.indices) for value in values for load in loads_in(value)]
     if each.target is not None:
         accesses.append((each.target, each.indices))
     found = []
@@ -138,12 +132,6 @@ def strides_of(each: Pass, variables: Sequence[Any], *, bare: bool = False) -> l
 
 def _values(each: Pass) -> list[Any]:
     return [*(binding.value for binding in each.bindings), each.value]
-
-
-def _loads(value: Any) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(value, [(tvm.ir.TensorLoad, found.append)])
-    return found
 
 
 def _used_bare(value: Any, variables: Sequence[Any]) -> bool:

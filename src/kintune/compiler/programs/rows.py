@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tvm
-import tvm_ffi
 from tvm import relax, tirx
 
 from kintune.compiler.kernels.loops import as_root, buffer, index, loop, nested, over_rows, sequence
@@ -23,6 +22,7 @@ from kintune.compiler.programs.row_lanes import by_lanes
 from kintune.compiler.programs.row_passes import Binding, Pass, Rows, read_rows
 from kintune.compiler.programs.row_text import calls_functions, lane_loop, stores, strides_of, written
 from kintune.compiler.programs.wrapping import without_wrapping
+from kintune.compiler.tir import names_called
 
 __all__ = ["LANES", "row_statement", "write_rows"]
 
@@ -221,14 +221,8 @@ def _with_kept(rows: Rows) -> tuple[list[Pass], list[Any]]:
                 continue
             bindings.append(binding)
             size = length * tvm.DataType(kind).bits // 8
-            if binding.key in later and size <= _KEPT and _is_costly(binding.value):
+            if binding.key in later and size <= _KEPT and names_called(binding.value) & _COSTLY:
                 kept[binding.key] = made = buffer(f"{binding.variable.name}_row", (length,), kind)
                 bindings.append(Binding(None, tirx.BufferStore(made, binding.variable, [place])))
         passes.append(each._replace(bindings=tuple(bindings)) if each.columns else each)
     return passes, list(kept.values())
-
-
-def _is_costly(value: Any) -> bool:
-    names: set[str] = set()
-    tvm_ffi.structural_walk(value, [(tvm.ir.Call, lambda call: names.add(str(getattr(call.op, "name", ""))))])
-    return bool(names & _COSTLY)

@@ -16,13 +16,12 @@ import tvm
 from tvm import tirx
 
 from kintune.compiler.kernels.loops import as_root, buffer, index, loop, sequence
+from kintune.compiler.tir import PATTERN, Fusion
 
 __all__ = ["statistics_kernel"]
 
 _PART = 128 << 10
 """Bytes of a part, which stays in the cache of the second level."""
-
-_OPAQUE = 8  # the compiler's class of functions that are fused with nothing
 
 
 def statistics_kernel(shape: Sequence[int], first: int, groups: int, epsilon: float, dtype: str) -> tvm.tirx.PrimFunc:
@@ -62,7 +61,7 @@ class _Statistics:
             ]
         )
         made = tirx.PrimFunc([self._x, self._mean, self._inverse], as_root(body, [self._means, self._squares]))
-        return made.with_attrs({"op_pattern": _OPAQUE, "s_tir": True, "tirx.noalias": True})
+        return made.with_attrs({PATTERN: Fusion.OPAQUE, "s_tir": True, "tirx.noalias": True})
 
     def _number(self, value: float) -> Any:
         return tirx.const(value, self._dtype)

@@ -12,22 +12,16 @@ import tvm_ffi
 from tvm import tirx
 
 from kintune.compiler.kernels.loops import index, loop, replaced
+from kintune.compiler.tir import nodes_in
 
 __all__ = ["moduli", "without_wrapping"]
 
 
 def moduli(statement: Any) -> list[tuple[Any, int]]:
     """The variables that are taken modulo a power of two, and the powers."""
-    found: list[tuple[Any, int]] = []
-
-    def visit(node: Any) -> None:
-        if isinstance(node.a, tirx.Var) and isinstance(node.b, tirx.IntImm):
-            value = int(node.b.value)
-            if value > 1 and value & (value - 1) == 0:
-                found.append((node.a, value))
-
-    tvm_ffi.structural_walk(statement, [(tirx.FloorMod, visit)])
-    return found
+    taken = [each for each in nodes_in(statement, tirx.FloorMod) if isinstance(each.a, tirx.Var)]
+    found = [(each.a, int(each.b.value)) for each in taken if isinstance(each.b, tirx.IntImm)]
+    return [(variable, value) for variable, value in found if value > 1 and value & (value - 1) == 0]
 
 
 def without_wrapping(statement: Any) -> Any:

@@ -16,6 +16,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.space.packing import computes_packing, without_packing
+from kintune.compiler.tir import plain_schedule
 from kintune.search.training_rows import STORES
 
 __all__ = ["FeatureExtractor", "pooled"]
@@ -51,7 +52,7 @@ def _running(schedule: Schedule) -> Schedule:
     """
     if not computes_packing(schedule.mod):
         return schedule
-    return Schedule(without_packing(schedule.mod), debug_mask=0, error_render_level="none")
+    return plain_schedule(without_packing(schedule.mod))
 
 
 def pooled(stores: NDArray[np.float32]) -> NDArray[np.float32]:

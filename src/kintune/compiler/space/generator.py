@@ -17,12 +17,12 @@ from tvm.s_tir import meta_schedule as ms
 from kintune.compiler.programs.recurrent_gpu import spread_recurrence
 from kintune.compiler.programs.rows import write_rows
 from kintune.compiler.space.wrapped_loops import has_wrapped_loops, split_wrapped_loops
+from kintune.compiler.tir import SCHEDULED
 from kintune.runtime.target import capabilities
 
 __all__ = ["default_schedule", "default_schedules", "load_intrinsics", "space_generator"]
 
 
-_SCHEDULED = "tirx.is_scheduled"
 _SHARED_REDUCTION = ms.schedule_rule.CrossThreadReduction
 
 
@@ -65,7 +65,7 @@ def default_schedules(target: tvm.target.Target) -> list[tvm.transform.Pass]:
 
 def _on_cpu(function: Any, module: tvm.IRModule, context: Any) -> Any:
     """The function with its default schedule, where it is not scheduled yet."""
-    if not isinstance(function, tvm.tirx.PrimFunc) or _SCHEDULED in (function.attrs or {}):
+    if not isinstance(function, tvm.tirx.PrimFunc) or SCHEDULED in (function.attrs or {}):
         return function
     written = None if has_wrapped_loops(function) else _rows_of(function)
     return split_wrapped_loops(function, module, context) if written is None else written

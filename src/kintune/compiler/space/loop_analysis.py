@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm
-import tvm_ffi
-from tvm.s_tir import Schedule
 from tvm.sym import detect_linear_equation
 
 from kintune.compiler.space.weights import LAYOUT_FREE_OPERANDS, weight_positions
+from kintune.compiler.tir import nodes_in, plain_schedule
 from kintune.core.candidate import Sketch
 from kintune.core.dtypes import numpy_dtype
 from kintune.search.access_patterns import Access, AccessPatterns
@@ -38,7 +37,7 @@ def access_patterns(module: tvm.IRModule, block: str) -> AccessPatterns | None:
     Raises:
         ValueError: there is no such block.
     """
-    schedule = Schedule(module, debug_mask=0, error_render_level="none")
+    schedule = plain_schedule(module)
     try:
         statement = schedule.get(schedule.get_sblock(block, func_name="main"))
     except Exception as error:  # of TVM's own kind
@@ -81,14 +80,8 @@ def _steps(index: Any, variables: Sequence[Any], extents: Sequence[int]) -> tupl
             return tuple(abs(int(step)) for step in found[:-1])
         except TypeError:
             pass
-    used = _variables_in(index)
+    used = nodes_in(index, tvm.tirx.Var)
     return tuple(int(any(variable.same_as(each) for each in used)) for variable in variables)
-
-
-def _variables_in(expression: Any) -> list[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(expression, [(tvm.tirx.Var, found.append)])
-    return found
 
 
 def _weights(module: tvm.IRModule) -> list[Any]:

@@ -9,6 +9,7 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import SBlock, SBlockRealize
 
+from kintune.compiler.tir import nodes_in
 from kintune.core.candidate import digest_of
 
 __all__ = ["PACKS", "computes_packing", "packing_of", "without_packing"]
@@ -67,10 +68,4 @@ def without_packing(scheduled: tvm.IRModule) -> tvm.IRModule:
 
 
 def _packing_blocks(statement: Any) -> Iterator[Any]:
-    found: list[Any] = []
-    tvm_ffi.structural_walk(statement, [(SBlock, found.append)])
-    yield from filter(_packs, found)
-
-
-def _packs(block: Any) -> bool:
-    return bool(block.annotations) and PACKS in block.annotations
+    yield from (block for block in nodes_in(statement, SBlock) if PACKS in (block.annotations or {}))

@@ -9,7 +9,7 @@ import math
 from typing import Any, NamedTuple
 
 import tvm
-from tvm.s_tir import Schedule, ScheduleError
+from tvm.s_tir import ScheduleError
 from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.faults import left_out
@@ -18,6 +18,7 @@ from kintune.compiler.kernels.reading import has_prologue
 from kintune.compiler.programs.program import Program, pattern_of, precision_of_program
 from kintune.compiler.programs.registry import applicable, name_of
 from kintune.compiler.space.generator import load_intrinsics, space_generator
+from kintune.compiler.tir import plain_schedule
 from kintune.core.candidate import (
     FULL_PRECISION,
     Axis,
@@ -101,7 +102,7 @@ def _by_rules(workload: str, module: tvm.IRModule, target: tvm.target.Target) ->
 def is_schedulable(module: tvm.IRModule) -> bool:
     """Whether `main` consists of blocks under one root, which schedules can change; plain loops do not."""
     try:
-        Schedule(module, debug_mask=0, error_render_level="none").get_sblock("root", func_name="main")
+        plain_schedule(module).get_sblock("root", func_name="main")
     except ScheduleError:
         return False
     return True
@@ -155,7 +156,7 @@ class _LoopNames:
     """Names loops for people and for rules: 's' (spatial) or 'r' (reduction), the position, the block's axis name."""
 
     def __init__(self, module: tvm.IRModule) -> None:
-        self._schedule = Schedule(module, debug_mask=0, error_render_level="none")
+        self._schedule = plain_schedule(module)
 
     def of(self, instructions: list[Any], loop: str, parts: int) -> str:
         """The name of the loop variable `loop` of an instruction list, from the block whose loops it was taken from."""

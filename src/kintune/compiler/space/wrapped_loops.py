@@ -13,10 +13,10 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 
 from kintune.compiler.programs.wrapping import moduli
+from kintune.compiler.tir import SCHEDULED, without
 
 __all__ = ["has_wrapped_loops", "split_wrapped_loops"]
 
-_SCHEDULED = "tirx.is_scheduled"
 _ROOT = "root"
 
 
@@ -30,14 +30,13 @@ def split_wrapped_loops(function: Any, _module: tvm.IRModule, _context: Any) -> 
     for block in schedule.get_child_blocks(schedule.get_sblock(_ROOT, func_name="main")):
         _split(schedule, block)
     changed = schedule.mod["main"]
-    if "global_symbol" in attributes:
-        return changed.with_attr("global_symbol", attributes["global_symbol"])
-    return changed.without_attr("global_symbol")
+    name = attributes.get("global_symbol")
+    return without(changed, "global_symbol") if name is None else changed.with_attr("global_symbol", name)
 
 
 def has_wrapped_loops(function: Any) -> bool:
     """Return whether a function may have loops to split: unscheduled, with a variable modulo a power of two."""
-    if not isinstance(function, tirx.PrimFunc) or _SCHEDULED in (function.attrs or {}):
+    if not isinstance(function, tirx.PrimFunc) or SCHEDULED in (function.attrs or {}):
         return False
     root = getattr(getattr(function.body, "block", None), "name_hint", "")
     return root == _ROOT and bool(moduli(function.body))
