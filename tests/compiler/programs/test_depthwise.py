@@ -28,7 +28,7 @@ def test_data_is_read_without_zeros_around_it() -> None:
 
 def test_products_with_zeros_alone_count_as_saved() -> None:
     from kintune.compiler.graph.workload import describe
-    from kintune.compiler.programs.arithmetic import flops_of
+    from kintune.compiler.programs.registry import flops_of
 
     one = describe("conv", workload(depthwise(64, height=1, width=8)))
     assert flops_of(one.module, one.flops, "depthwise.2:8x16") == pytest.approx(one.flops - 2 * 64 * (8 * 9 - 22))

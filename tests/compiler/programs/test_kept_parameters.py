@@ -53,12 +53,12 @@ def test_what_is_stored_in_part_first_may_not_be_rounded() -> None:
 
 def test_programs_without_bf16_keep_nothing() -> None:
     from kintune.compiler.programs.panel_sum import NarrowPanels
-    from kintune.compiler.programs.registry import keepable, write_kept
+    from kintune.compiler.programs.registry import keepable, write
 
     module = product(64, columns=64, reduced=64)
     assert keepable(f"narrow.{NarrowPanels.version}:amx", module) == {0, 2, 3}
     assert keepable("vectors.1:8x16", module) == frozenset()
     with pytest.raises(BuildError, match="no program"):
-        write_kept("nothing.1:", module, (), ())
-    with pytest.raises(BuildError, match="keeps nothing"):
-        write_kept("vectors.1:8x16", module, (), {0})
+        write("nothing.1:", module, (), ())
+    with pytest.raises(BuildError, match="keeps none"):
+        write("vectors.1:8x16", module, (), {0})

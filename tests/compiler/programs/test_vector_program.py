@@ -92,7 +92,7 @@ def test_places_of_the_kernel_that_meet_only_zeros_are_not_read() -> None:
 
 def test_products_with_zeros_alone_count_as_saved() -> None:
     from kintune.compiler.graph.workload import describe
-    from kintune.compiler.programs.arithmetic import flops_of
+    from kintune.compiler.programs.registry import flops_of
 
     one = describe("conv", workload(Case(1, 1, 64, 64)))
     assert flops_of(one.module, one.flops, "vectors.1:8x16") == pytest.approx(one.flops - 8 * 2 * 64 * 64)

@@ -10,7 +10,7 @@ from tvm import relax
 from kintune.compiler.graph.provenance import KernelOrigin, mark_of
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.strided_pieces import PLACED
-from kintune.compiler.programs.arithmetic import flops_of
+from kintune.compiler.programs.registry import flops_of
 from kintune.core.candidate import FULL_PRECISION, UNTUNED, Candidate, Sketch
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, PlannedTensor
 from kintune.core.kernel_call import CallRecord

@@ -16,8 +16,7 @@ from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
 from kintune.compiler.graph.workload import StandaloneWorkload
 from kintune.compiler.programs.kept_parameters import is_reshape, keep, readable, writable
-from kintune.compiler.programs.program import precision_of_program
-from kintune.compiler.programs.registry import keepable, program_named, write_kept
+from kintune.compiler.programs.registry import keepable, program_named, write
 from kintune.compiler.space.generator import default_schedule
 from kintune.compiler.tir import SCHEDULED, without
 from kintune.core.candidate import FULL_PRECISION, UNTUNED, Candidate, Sketch
@@ -58,11 +57,11 @@ def _of_program(workload: StandaloneWorkload, sketch: Sketch, candidate: Candida
     positions = keepable(program, workload.module) if program else frozenset()
 
     def written(kept: frozenset[int]) -> tvm.tirx.PrimFunc:
-        function = write_kept(program, workload.module, candidate.decisions, kept)["main"]
+        function = write(program, workload.module, candidate.decisions, kept)["main"]
         return function.without_attr("global_symbol").with_attr(SCHEDULED, True)
 
     rounded = keepable(program, workload.module, rounded=True) if positions else positions
-    is_narrow = positions and precision_of_program(program_named(program)[0]) != FULL_PRECISION
+    is_narrow = positions and program_named(program)[0].precision != FULL_PRECISION
     return Keepable(positions, written, is_narrow=bool(is_narrow), rounded=rounded) if positions else None
 
 

@@ -11,6 +11,7 @@ from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, 
 from kintune.compiler.programs.attention_rows import RowBlocking, write_rows
 from kintune.compiler.programs.attention_tiles import Blocking, write_tiles
 from kintune.compiler.programs.choice_lists import ChoiceLists
+from kintune.compiler.programs.program import Program
 from kintune.core.candidate import Axis, Decision
 from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
@@ -39,12 +40,12 @@ class _Variant(NamedTuple):
     registers: int
 
 
-class AttentionProgram:
-    """Implements `Program`: in tiles for many queries, row by row for few."""
+class AttentionProgram(Program):
+    """Attention in fp32: in tiles for many queries, row by row for few."""
 
     name = NAME
     version = 2
-    patterns: tuple[str, ...] = (NAME,)
+    patterns = (NAME,)
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """In tiles where queries fill a vector of the target; else row by row, or in tiles of shorter vectors."""
@@ -62,12 +63,10 @@ class AttentionProgram:
         """The sizes of blocks and register tiles."""
         return _choices(require_attention(module), _parsed(variant)).axes()
 
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """The module whose `main` is the kernel.
-
-        Raises:
-            BuildError: the workload is no attention, or the decisions are not the program's own.
-        """
+    def written(
+        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: frozenset[int]
+    ) -> tvm.IRModule:
+        """The module whose `main` is the kernel."""
         pattern, chosen = require_attention(module), _parsed(variant)
         values = _choices(pattern, chosen).picked(decisions)
         if chosen.kind == _ROWS:

@@ -24,7 +24,7 @@ from kintune.compiler.kernels.image_tiles import (
 from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
-from kintune.compiler.programs.tiling_program import KeepingProgram
+from kintune.compiler.programs.tiling_program import TilingProgram
 from kintune.compiler.programs.vector_variants import VectorCase, vector_variant
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
@@ -47,7 +47,7 @@ _WAITED = 0.5  # of the time of these reads, that arithmetic does not cover
 _TASK_CYCLES = 500.0
 
 
-class DepthwiseConvolution(KeepingProgram[VectorCase, Tiling]):
+class DepthwiseConvolution(TilingProgram[VectorCase, Tiling]):
     """Writes a depthwise convolution with constant weights; its variants are lanes and registers, as in "16x32"."""
 
     name = "depthwise"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import tvm
 
 from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of, require_attention
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.narrow_attention_kernel import UNIT, Inner, bytes_of_a_task, write_narrow
 from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED
+from kintune.compiler.programs.program import Program
 from kintune.core.candidate import Axis, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
@@ -27,12 +27,12 @@ _LEAST_DEPTH = 8
 _PACKED = 0.15  # the time to pack one unit of keys and values, as a share of that of a unit of queries
 
 
-class NarrowAttention:
-    """Implements `Program`; a variant is a kind of inner kernels, the decision is the blocks of queries of a head."""
+class NarrowAttention(Program):
+    """Attention in bf16; a variant is a kind of inner kernels, the decision is the blocks of queries of a head."""
 
     name = "narrow_attention"
     version = 3
-    patterns: tuple[str, ...] = (NAME,)
+    patterns = (NAME,)
     precision = BF16
 
     def instructions(self, variant: str) -> tuple[str, ...]:
@@ -50,20 +50,15 @@ class NarrowAttention:
         """The choice of blocks."""
         return _choices(require_attention(module)).axes()
 
-    def write(
-        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: Collection[int] = ()
+    def written(
+        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: frozenset[int]
     ) -> tvm.IRModule:
-        """The kernel; the parameters at the positions `kept`, which must be among `keepable`, are of bf16.
-
-        Raises:
-            BuildError: the workload is no attention that suits, or there is no such variant or decision.
-        """
+        """The kernel."""
         pattern = require_attention(module)
         if variant not in _KINDS or not _suits(pattern):
             raise BuildError(f"{self.name} has no variant {variant} of the workload")
         (blocks,) = _choices(pattern).picked(decisions)
-        written = write_narrow(module["main"], pattern, Inner(variant), blocks, frozenset(kept))
-        return tvm.IRModule({"main": keep(written["main"], kept)}) if kept else written
+        return write_narrow(module["main"], pattern, Inner(variant), blocks, kept)
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
         """The positions of query, key and value, which are rounded in any case, and of the result.

@@ -7,7 +7,7 @@ them.  Two kinds of instructions multiply bf16: AMX multiplies tiles of 16 rows 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tvm
@@ -18,7 +18,6 @@ from kintune.compiler.kernels.cost import Work
 from kintune.compiler.kernels.instructions import PAIRS, TILE_ROWS
 from kintune.compiler.kernels.reading import Joined, joined, require, restored
 from kintune.compiler.kernels.stages import Stages, with_stages
-from kintune.compiler.programs.kept_parameters import keep
 from kintune.compiler.programs.panel_form import SIZE, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import kernels, write_sum
 from kintune.compiler.programs.prologue import has_rows
@@ -77,29 +76,18 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
 
-    def write(
-        self,
-        module: tvm.IRModule,
-        variant: str,
-        decisions: tuple[Decision, ...],
-        kept: Collection[int] = (),
+    def written(
+        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: frozenset[int]
     ) -> tvm.IRModule:
-        """The workload with the program in the place of its sum.
-
-        The parameters at the positions `kept`, which must be among `keepable`, are of bf16 instead of fp32.
-
-        Raises:
-            BuildError: the workload has no such sum, there is no such variant of it, or the decisions are not its own.
-        """
+        """The workload with the program in the place of its sum."""
         case = self.case(module, variant)
         matched, tiling = case.sums, self.picked(case, decisions)
         data, result = matched.data_position, matched.result_position
         params = matched.module["main"].params
-        others = tuple(params[position] for position in sorted(set(kept) - {data, result}))
+        others = tuple(params[position] for position in sorted(kept - {data, result}))
         in_bf16 = Kept(data in kept, result in kept, others)
         stages = write_sum(matched.found, case.inner, tiling, matched.epilogue, in_bf16)
-        written = restored(with_stages(matched.module, matched.found, stages, matched.epilogue), matched)
-        return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
+        return restored(with_stages(matched.module, matched.found, stages, matched.epilogue), matched)
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
         """The positions of the parameters that may be of bf16: data, what is stored, and what is read with the sums.

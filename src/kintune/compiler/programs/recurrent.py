@@ -23,7 +23,7 @@ import tvm
 
 from kintune.compiler.kernels.instructions import BYTES, WORD_BYTES, Instruction, best, byte_instruction
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.program import pattern_of
+from kintune.compiler.programs.program import Program, pattern_of
 from kintune.compiler.programs.recurrent_text import ROWS, SINGLE, STEPS, Tiling, phases, recurrent_text
 from kintune.compiler.space.weights import LAYOUT_FREE
 from kintune.core.candidate import Axis, Decision
@@ -42,12 +42,12 @@ _LARGE = 400_000  # bytes that take a core longer to read than threads take to m
 _FIRST = 12  # candidates of the rule
 
 
-class RecurrentProgram:
+class RecurrentProgram(Program):
     """Writes recurrent kernels; see `kintune.models.recurrence.Recurrence` for what they compute."""
 
     name = "recurrent"
     version = 3
-    patterns: tuple[str, ...] = ("lstm", "gru", "rnn")
+    patterns = ("lstm", "gru", "rnn")
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The ways to spread the work over threads; none where the recurrent weights are no constants."""
@@ -65,12 +65,10 @@ class RecurrentProgram:
         """Units of a tile, sequences of a tile, and steps of the products that are written out."""
         return _choices(_recurrence(module), _parsed(variant)[1]).axes()
 
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """The module whose `main` is the kernel.
-
-        Raises:
-            BuildError: the workload is no recurrent layer, or the decisions are not its own or make no program.
-        """
+    def written(
+        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: frozenset[int]
+    ) -> tvm.IRModule:
+        """The module whose `main` is the kernel."""
         from tvm.script import tirx  # not the module tvm.tirx, as which the parser's defaults would resolve the name
 
         recurrence = _recurrence(module)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import tvm
 
@@ -13,23 +13,19 @@ from kintune.compiler.programs.byte_products import ByteProducts, ByteTiles
 from kintune.compiler.programs.depthwise import DepthwiseConvolution
 from kintune.compiler.programs.narrow_attention import NarrowAttention
 from kintune.compiler.programs.panel_sum import NarrowPanels
-from kintune.compiler.programs.program import (
-    KeepsBf16,
-    Narrow,
-    NeedsInstructions,
-    Program,
-    pattern_of,
-    precision_of_program,
-)
+from kintune.compiler.programs.program import Program, pattern_of
 from kintune.compiler.programs.recurrent import RecurrentProgram
 from kintune.compiler.programs.row_program import RowProgram
 from kintune.compiler.programs.vector_program import VectorSum
 from kintune.compiler.programs.winograd import BlockedWinograd, NarrowWinograd
-from kintune.core.candidate import Decision
+from kintune.core.candidate import FULL_PRECISION, Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 
-__all__ = ["PROGRAMS", "applicable", "instructions_of", "keepable", "name_of", "program_named", "write", "write_kept"]
+__all__ = [
+    "PROGRAMS", "applicable", "flops_of", "instructions_of", "keepable", "least_flops", "name_of", "program_named",
+    "write",
+]  # fmt: skip
 
 PROGRAMS: tuple[Program, ...] = (
     AttentionProgram(),
@@ -63,7 +59,7 @@ def applicable(
     for program in PROGRAMS:
         if pattern not in (program.patterns or ("",)):
             continue
-        if isinstance(program, Narrow) and precision_of_program(program) not in precisions:
+        if program.precision not in (FULL_PRECISION, *precisions):
             continue
         variants: tuple[str, ...] = ()
         with left_out(f"program {program.name} fails"):
@@ -99,20 +95,7 @@ def instructions_of(name: str) -> tuple[str, ...]:
     if not name:
         return ()
     program, variant = program_named(name)
-    return program.instructions(variant) if isinstance(program, NeedsInstructions) else ()
-
-
-def write_kept(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...], kept: Collection[int]) -> tvm.IRModule:
-    """The workload as `write` gives it, with the parameters at the positions `kept` in bf16; see `keepable`.
-
-    Raises:
-        BuildError: there is no such program, it keeps nothing in bf16, or the decisions make none.
-    """
-    program, variant = program_named(name)
-    if not isinstance(program, KeepsBf16):
-        raise BuildError(f"program {program.name} keeps nothing in bf16")
-    with as_build_error(f"program {program.name} fails"):
-        return program.write(module, variant, decisions, kept)
+    return program.instructions(variant)
 
 
 def keepable(name: str, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
@@ -124,15 +107,42 @@ def keepable(name: str, module: tvm.IRModule, *, rounded: bool = False) -> froze
         BuildError: there is no such program, or it does not compute the workload.
     """
     program, _ = program_named(name)
-    return program.keepable(module, rounded=rounded) if isinstance(program, KeepsBf16) else frozenset()
+    return program.keepable(module, rounded=rounded)
 
 
-def write(name: str, module: tvm.IRModule, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-    """The workload `module` as the program of that name writes it.
+def write(
+    name: str, module: tvm.IRModule, decisions: tuple[Decision, ...], kept: Collection[int] = frozenset()
+) -> tvm.IRModule:
+    """The workload `module` as the program of that name writes it, with the parameters at positions `kept` in bf16.
 
     Raises:
-        BuildError: there is no such program, or the decisions make none.
+        BuildError: there is no such program, it cannot have these parameters in bf16, or the decisions make none.
     """
     program, variant = program_named(name)
     with as_build_error(f"program {program.name} fails"):
-        return program.write(module, variant, decisions)
+        if kept and not program.keepable(module).issuperset(kept):
+            raise BuildError(f"program {program.name} keeps none of the parameters {sorted(kept)} in bf16")
+        return program.write(module, variant, decisions, kept)
+
+
+def flops_of(module: tvm.IRModule, flops: float, program: str) -> float:
+    """What one run of a workload computes by the program of that name, in FLOPs; `flops` are those of the workload.
+
+    A program without a name is one of MetaSchedule's, which never change the arithmetic.
+
+    Raises:
+        BuildError: there is no such program.
+    """
+    if not program:
+        return flops
+    written, variant = program_named(program)
+    return flops - written.saved_flops(module, variant)
+
+
+def least_flops(module: tvm.IRModule, flops: float, programs: Iterable[str]) -> float:
+    """What one run computes by the program with the least arithmetic, in FLOPs, as `flops_of` counts them.
+
+    Raises:
+        BuildError: there is no such program.
+    """
+    return min([flops, *(flops_of(module, flops, program) for program in programs)])

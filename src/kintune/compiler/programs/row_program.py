@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tvm
 
+from kintune.compiler.programs.program import Program
 from kintune.compiler.programs.row_passes import read_rows
 from kintune.compiler.programs.rows import LANES, write_rows
 from kintune.core.candidate import Axis, Decision
@@ -15,12 +16,11 @@ from kintune.search.processor import Processor
 __all__ = ["RowProgram"]
 
 
-class RowProgram:
-    """Implements `Program` for functions that are passes over rows; a variant is the number of accumulators."""
+class RowProgram(Program):
+    """Computes functions that are passes over rows; a variant is the number of accumulators."""
 
     name = "rows"
     version = 4
-    patterns: tuple[str, ...] = ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The number of accumulators, then half as many where rows are reduced; for CPUs."""
@@ -34,12 +34,10 @@ class RowProgram:
         """No axes: a variant is one program."""
         return ()
 
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """Write the function.
-
-        Raises:
-            BuildError: it is no function that is passes over rows.
-        """
+    def written(
+        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: frozenset[int]
+    ) -> tvm.IRModule:
+        """Write the function."""
         written = write_rows(module["main"], int(variant))
         if written is None:
             raise BuildError("no passes over rows")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import tvm
@@ -12,12 +12,12 @@ from kintune.compiler.kernels.cost import Work, cycles
 from kintune.compiler.kernels.reading import Joined, restored
 from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.kept_parameters import keep
+from kintune.compiler.programs.program import Program
 from kintune.core.candidate import Axis, Decision, described
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
-__all__ = ["KeepingProgram", "NestProgram", "TilingProgram"]
+__all__ = ["NestProgram", "TilingProgram"]
 
 _FIRST = 32  # candidates of the rule
 
@@ -35,28 +35,19 @@ C = TypeVar("C", bound=Case)
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
-class TilingProgram(ABC, Generic[C, T]):
-    """Implements `Program` for workloads that are read as a case `C`, by tilings `T`, of which `tiling` is the type."""
+class TilingProgram(Program, Generic[C, T]):
+    """A program of workloads that are read as a case `C`, by tilings `T`, of which `tiling` is the type."""
 
     tiling: Callable[..., T]
-    name = ""
-    version = 1
-    patterns: tuple[str, ...] = ()
 
     def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
-        """Return the choices.
-
-        Raises:
-            BuildError: the program does not compute the workload, or there is no such variant.
-        """
+        """Return the choices."""
         return self._choices(self.case(module, variant)).axes()
 
-    def write(self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...]) -> tvm.IRModule:
-        """Return the program.
-
-        Raises:
-            BuildError: the program does not compute the workload, there is no such variant, or the decisions make none.
-        """
+    def written(
+        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: frozenset[int]
+    ) -> tvm.IRModule:
+        """Return the program."""
         case = self.case(module, variant)
         changed, found, epilogue = case.sums
         written = with_stages(changed, found, self.stages(case, self.picked(case, decisions)), epilogue)
@@ -119,21 +110,6 @@ class TilingProgram(ABC, Generic[C, T]):
     @abstractmethod
     def stages(self, case: C, tiling: T) -> Stages:
         """What computes the sums, and what follows them."""
-
-
-class KeepingProgram(TilingProgram[C, T]):
-    """A program that has some parameters in bf16 instead of fp32, if it is told so."""
-
-    def write(
-        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: Collection[int] = ()
-    ) -> tvm.IRModule:
-        """Return the program, with the parameters at the positions `kept` in bf16; they must be among `keepable`.
-
-        Raises:
-            BuildError: the program does not compute the workload, there is no such variant, or the decisions make none.
-        """
-        written = super().write(module, variant, decisions)
-        return tvm.IRModule({"main": keep(written["main"], kept)}, attrs=written.attrs) if kept else written
 
 
 class NestProgram(TilingProgram[C, T]):

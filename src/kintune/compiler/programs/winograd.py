@@ -21,7 +21,7 @@ from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.kept_parameters import is_plain
 from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED
-from kintune.compiler.programs.tiling_program import KeepingProgram, TilingProgram
+from kintune.compiler.programs.tiling_program import TilingProgram
 from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
 from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles
 from kintune.compiler.programs.winograd_narrow import make_narrow_blocks
@@ -113,7 +113,7 @@ class BlockedWinograd(_Blocked):
         return variants if variants and _is_alone(module) else ()
 
 
-class NarrowWinograd(KeepingProgram[_Case, Blocking], _Blocked):
+class NarrowWinograd(_Blocked):
     """The program that multiplies in bf16, with `vdpbf16ps`.
 
     Tiles are of 2 x 2 results.  Those of 4 x 4 would be off by 2 % where a direct convolution in bf16 is off by 0.2 %,

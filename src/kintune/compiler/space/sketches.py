@@ -15,7 +15,7 @@ from tvm.s_tir import meta_schedule as ms
 from kintune.compiler.faults import left_out
 from kintune.compiler.kernels.contraction import narrow_sums
 from kintune.compiler.kernels.reading import has_prologue
-from kintune.compiler.programs.program import Program, pattern_of, precision_of_program
+from kintune.compiler.programs.program import Program, pattern_of
 from kintune.compiler.programs.registry import applicable, name_of
 from kintune.compiler.space.generator import load_intrinsics, space_generator
 from kintune.compiler.tir import plain_schedule
@@ -75,7 +75,7 @@ def whole_sketch(workload: str, module: tvm.IRModule, program: Program, variant:
     Raises:
         BuildError: the program does not compute the workload `module`, or there is no such variant of it.
     """
-    origin = _Origin(name_of(program, variant), precision_of_program(program))
+    origin = _Origin(name_of(program, variant), program.precision)
     return _sketch(workload, [], [], program.axes(module, variant), origin)
 
 

@@ -22,7 +22,7 @@ from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.graph.source_nodes import first_failing_node, nodes_of
 from kintune.compiler.graph.workload import StandaloneWorkload, is_tunable
 from kintune.compiler.graph.workload_titles import workload_titles
-from kintune.compiler.programs.arithmetic import least_flops
+from kintune.compiler.programs.registry import least_flops
 from kintune.compiler.space.replay import weight_positions
 from kintune.core.candidate import FULL_PRECISION, Sketch, digest_of
 from kintune.core.model import Combination, Constant, ModelRef, spell_shapes
