@@ -25,6 +25,8 @@ CHUNK = 32
 
 _LANES = ", ".join(f"i32 {lane}" for lane in range(CHUNK))
 
+_SIZES = {"float": 4, "i16": 2}
+
 _DECLARED = (
     PREFETCH,
     "declare <32 x float> @llvm.masked.load.v32f32.p0(ptr, i32, <32 x i1>, <32 x float>)",
@@ -32,56 +34,33 @@ _DECLARED = (
     "declare void @llvm.masked.store.v32i16.p0(<32 x i16>, ptr, i32, <32 x i1>)",
     "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)",
 )
-_ROUNDING = """
-define i32 @kt_round(ptr %source, ptr %target, i32 %n, i32 %stride) {{
-{before}
-  %wide = load <32 x float>, ptr %from, align 4
-{whole}
-  store <32 x {narrow}> %rounded, ptr %to, align 2
-{between}
-  %part = {load_floats}
-{part}
-  store <32 x {narrow}> %part_rounded, ptr %last_to, align 2
-  br label %done
-done:
-  ret i32 0
-}}
+_CONVERT = "declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float>, <16 x float>)"
 
-define i32 @kt_put(ptr %source, ptr %target, i32 %n, i32 %stride) {{
-{before}
-  %wide = load <32 x float>, ptr %from, align 4
-{whole}
-  store <32 x {narrow}> %rounded, ptr %to, align 2
-{between}
-  %part = {load_floats}
-{part}
-  %bits = bitcast <32 x {narrow}> %part_rounded to <32 x i16>
-  call void @llvm.masked.store.v32i16.p0(<32 x i16> %bits, ptr %last_to, i32 2, <32 x i1> %mask)
-  br label %done
-done:
-  ret i32 0
-}}
 
-define i32 @kt_zero(ptr %target, i32 %bytes) {{
-  %wide = zext i32 %bytes to i64
-  call void @llvm.memset.p0.i64(ptr align 2 %target, i8 0, i64 %wide, i1 false)
-  ret i32 0
-}}
+def copying_text(*, converts: bool) -> Text:
+    """Conversions and copies; `converts` says that the CPU has instructions to round (avx512_bf16)."""
+    wide = "  %wide = load <32 x float>, ptr %from, align 4"
+    rounding = [wide, *_rounded("wide", "rounded", converts), "  store <32 x bfloat> %rounded, ptr %to, align 2"]
+    part = _rounded("part", "part_rounded", converts)
+    put = [
+        "  %bits = bitcast <32 x bfloat> %part_rounded to <32 x i16>",
+        "  call void @llvm.masked.store.v32i16.p0(<32 x i16> %bits, ptr %last_to, i32 2, <32 x i1> %mask)",
+    ]
+    copied = ["  %whole = load <32 x i16>, ptr %from, align 2", "  store <32 x i16> %whole, ptr %to, align 2"]
+    functions = [
+        _asking("kt_own", writes=1),
+        _asking("kt_fetch", writes=0),
+        _moving("kt_round", "float", rounding, [*part, "  store <32 x bfloat> %part_rounded, ptr %last_to, align 2"]),
+        _moving("kt_put", "float", rounding, [*part, *put]),
+        _ZERO,
+        _moving("kt_copy", "i16", copied, ["  store <32 x i16> %part, ptr %last_to, align 2"]),
+    ]
+    return Text("kt_copies", (*_DECLARED, *([_CONVERT] if converts else [])), "".join(functions))
 
-define i32 @kt_copy(ptr %source, ptr %target, i32 %n, i32 %stride) {{
-{before}
-  %whole = load <32 x i16>, ptr %from, align 2
-  store <32 x i16> %whole, ptr %to, align 2
-{between_copy}
-  %part = {load_halves}
-  store <32 x i16> %part, ptr %last_to, align 2
-  br label %done
-done:
-  ret i32 0
-}}
-"""
 
-_ASK = """
+def _asking(name: str, writes: int) -> str:
+    """A function that prefetches lines, to write them or to read them."""
+    return f"""
 define i32 @{name}(ptr %target, i32 %n, i32 %stride) {{
 entry:
   %wide_stride = sext i32 %stride to i64
@@ -99,12 +78,12 @@ done:
 }}
 """
 
-_MASKED = (
-    "call <32 x {type}> @llvm.masked.load.v32{name}.p0"
-    "(ptr %last_from, i32 {size}, <32 x i1> %mask, <32 x {type}> zeroinitializer)"
-)
 
-_BEFORE = """entry:
+def _moving(name: str, kind: str, whole: Sequence[str], rest: Sequence[str]) -> str:
+    """A function that goes through values of a kind: the lines for a whole part, and for the `rest`, `%part`."""
+    return f"""
+define i32 @{name}(ptr %source, ptr %target, i32 %n, i32 %stride) {{
+entry:
   %wide_stride = sext i32 %stride to i64
   %count = lshr i32 %n, 5
   %rest = and i32 %n, 31
@@ -113,10 +92,10 @@ _BEFORE = """entry:
 loop:
   %i = phi i32 [ 0, %entry ], [ %next, %loop ]
   %from = phi ptr [ %source, %entry ], [ %next_from, %loop ]
-  %to = phi ptr [ %target, %entry ], [ %next_to, %loop ]"""
-
-_BETWEEN = """  %next = add i32 %i, 1
-  %next_from = getelementptr i8, ptr %from, i64 {bytes}
+  %to = phi ptr [ %target, %entry ], [ %next_to, %loop ]
+{_joined(whole)}
+  %next = add i32 %i, 1
+  %next_from = getelementptr i8, ptr %from, i64 {CHUNK * _SIZES[kind]}
   %next_to = getelementptr i8, ptr %to, i64 %wide_stride
   %more = icmp ult i32 %next, %count
   br i1 %more, label %loop, label %tail
@@ -128,42 +107,53 @@ tail:
 partial:
   %one = insertelement <32 x i32> poison, i32 %rest, i32 0
   %all = shufflevector <32 x i32> %one, <32 x i32> poison, <32 x i32> zeroinitializer
-  %mask = icmp ult <32 x i32> <{lanes}>, %all"""
-
-_CONVERT = "declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float>, <16 x float>)"
-
-
-def copying_text(*, converts: bool) -> Text:
-    """Conversions and copies; `converts` says that the CPU has instructions to round (avx512_bf16)."""
-    asking = _ASK.format(name="kt_own", writes=1) + _ASK.format(name="kt_fetch", writes=0)
-    floats, halves = ({"bytes": CHUNK * size, "lanes": _LANES} for size in (4, 2))
-    moves = _ROUNDING.format(
-        narrow="bfloat",
-        load_floats=_MASKED.format(name="f32", type="float", size=4),
-        load_halves=_MASKED.format(name="i16", type="i16", size=2),
-        before=_BEFORE,
-        between=_BETWEEN.format(**floats),
-        between_copy=_BETWEEN.format(**halves),
-        whole=_rounded("wide", "rounded", converts=converts),
-        part=_rounded("part", "part_rounded", converts=converts),
-    )
-    return Text("kt_copies", (*_DECLARED, *([_CONVERT] if converts else [])), asking + moves)
+  %mask = icmp ult <32 x i32> <{_LANES}>, %all
+  %part = {_masked(kind, "last_from")}
+{_joined(rest)}
+  br label %done
+done:
+  ret i32 0
+}}
+"""
 
 
-def _rounded(source: str, target: str, *, converts: bool) -> str:
+_ZERO = """
+define i32 @kt_zero(ptr %target, i32 %bytes) {
+  %wide = zext i32 %bytes to i64
+  call void @llvm.memset.p0.i64(ptr align 2 %target, i8 0, i64 %wide, i1 false)
+  ret i32 0
+}
+"""
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "\n".join(lines)
+
+
+def _masked(kind: str, place: str) -> str:
+    """The load of the values at a place that `%mask` selects; the others are zero."""
+    vector = f"<32 x {kind}>"
+    name = f"@llvm.masked.load.v32{'f32' if kind == 'float' else kind}.p0"
+    return f"call {vector} {name}(ptr %{place}, i32 {_SIZES[kind]}, <32 x i1> %mask, {vector} zeroinitializer)"
+
+
+def _rounded(source: str, target: str, converts: bool) -> list[str]:
+    """The lines that round 32 floats."""
     if not converts:
-        return f"  %{target} = fptrunc <32 x float> %{source} to <32 x bfloat>"
+        return [f"  %{target} = fptrunc <32 x float> %{source} to <32 x bfloat>"]
     halves = [", ".join(f"i32 {lane + first}" for lane in range(16)) for first in (0, 16)]
     lines = [
         f"  %{source}_{half} = shufflevector <32 x float> %{source}, <32 x float> poison, <16 x i32> <{lanes}>"
         for half, lanes in zip(("low", "high"), halves, strict=True)
     ]
     call = "@llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-    lines.append(f"  %{target} = call <32 x bfloat> {call}(<16 x float> %{source}_high, <16 x float> %{source}_low)")
-    return "\n".join(lines)
+    return [*lines, f"  %{target} = call <32 x bfloat> {call}(<16 x float> %{source}_high, <16 x float> %{source}_low)"]
 
 
-_PAIR = """
+def _pairing(name: str, kind: str, loads: Sequence[str]) -> str:
+    """A function that interleaves two rows of values of a kind, of which `loads` give 16 bits each."""
+    order = ", ".join(f"i32 {lane}, i32 {lane + CHUNK}" for lane in range(CHUNK))
+    return f"""
 define i32 @{name}(ptr %one, ptr %other, ptr %target, i32 %n, i32 %stride) {{
 entry:
   %wide_stride = sext i32 %stride to i64
@@ -175,13 +165,13 @@ loop:
   %to = phi ptr [ %target, %entry ], [ %next_to, %loop ]
   %single = insertelement <32 x i32> poison, i32 %left, i32 0
   %all = shufflevector <32 x i32> %single, <32 x i32> poison, <32 x i32> zeroinitializer
-  %mask = icmp slt <32 x i32> <{lanes}>, %all
-{loads}
+  %mask = icmp slt <32 x i32> <{_LANES}>, %all
+{_joined(loads)}
   %both = shufflevector <32 x i16> %a_bits, <32 x i16> %b_bits, <64 x i32> <{order}>
   store <64 x i16> %both, ptr %to, align 2
-  %next_left = sub i32 %left, {chunk}
-  %next_a = getelementptr i8, ptr %from_a, i64 {bytes}
-  %next_b = getelementptr i8, ptr %from_b, i64 {bytes}
+  %next_left = sub i32 %left, {CHUNK}
+  %next_a = getelementptr i8, ptr %from_a, i64 {CHUNK * _SIZES[kind]}
+  %next_b = getelementptr i8, ptr %from_b, i64 {CHUNK * _SIZES[kind]}
   %next_to = getelementptr i8, ptr %to, i64 %wide_stride
   %more = icmp sgt i32 %next_left, 0
   br i1 %more, label %loop, label %done
@@ -193,20 +183,11 @@ done:
 
 def pairing_text() -> Text:
     """`kt_pair` and `kt_join`, for a CPU that has instructions to round."""
-    order = ", ".join(f"i32 {lane}, i32 {lane + CHUNK}" for lane in range(CHUNK))
-
-    def loaded(type_name: str, short: str, size: int, target: str) -> str:
-        load = _MASKED.format(name=short, type=type_name, size=size)
-        return "\n".join(f"  %{target.format(name)} = {load.replace('%last_from', f'%from_{name}')}" for name in "ab")
-
-    rounded = [_rounded(name, f"{name}_short", converts=True) for name in "ab"]
-    bits = [f"  %{name}_bits = bitcast <32 x bfloat> %{name}_short to <32 x i16>" for name in "ab"]
-    pair = "\n".join([loaded("float", "f32", 4, "{}"), *rounded, *bits])
-    join = loaded("i16", "i16", 2, "{}_bits")
-    both = "".join(
-        _PAIR.format(name=name, lanes=_LANES, order=order, chunk=CHUNK, bytes=CHUNK * size, loads=loads)
-        for name, size, loads in (("kt_pair", 4, pair), ("kt_join", 2, join))
-    )
+    pair = [f"  %{name} = {_masked('float', f'from_{name}')}" for name in "ab"]
+    pair += [line for name in "ab" for line in _rounded(name, f"{name}_short", converts=True)]
+    pair += [f"  %{name}_bits = bitcast <32 x bfloat> %{name}_short to <32 x i16>" for name in "ab"]
+    join = [f"  %{name}_bits = {_masked('i16', f'from_{name}')}" for name in "ab"]
+    both = _pairing("kt_pair", "float", pair) + _pairing("kt_join", "i16", join)
     return Text("kt_pairs", (*_DECLARED, _CONVERT), both)
 
 
