@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tvm import relax
-
 from kintune.compiler.graph.provenance import KernelOrigin, mark_of
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
+from kintune.compiler.graph.rewriting import kernel_calls
 from kintune.compiler.graph.strided_pieces import PLACED
 from kintune.compiler.programs.registry import flops_of
 from kintune.core.candidate import FULL_PRECISION, UNTUNED, Candidate, Sketch
@@ -43,19 +41,11 @@ def describe_calls(
     Raises:
         BuildError: when this version of Kintune does not have a program that was chosen.
     """
-    return tuple(_records(plan, kernels, lowered, chosen))
-
-
-def _records(
-    plan: ExecutionPlan,
-    kernels: Mapping[int, int],
-    lowered: Lowered,
-    chosen: Mapping[str, tuple[Sketch, Candidate]],
-) -> Iterator[CallRecord]:
     functions = called_functions(lowered)
     facts = {workload.digest: workload for workload in lowered.workloads}
-    flops = {digest: _flops(workload, chosen.get(digest)) for digest, workload in facts.items()}
-    precisions = {digest: _precision(workload, chosen.get(digest)) for digest, workload in facts.items()}
+    named = {digest: _program(chosen.get(digest)) for digest in facts}
+    flops = {digest: flops_of(each.module, each.flops, named[digest]) for digest, each in facts.items()}
+    records = []
     for place, operation in enumerate(plan.operations):
         if not isinstance(operation, KernelCall):
             continue
@@ -66,7 +56,7 @@ def _records(
         tensors = [plan.tensors[tensor] for tensor in operation.tensors]
         most = max(tensors[-1].nbytes, 1) if _PARTIAL.intersection(origin.operators) else None
         moved = _moved(tensors, most)
-        yield CallRecord(
+        record = CallRecord(
             place=place,
             kernel=operation.kernel,
             nodes=origin.nodes,
@@ -75,13 +65,11 @@ def _records(
             flops=flops[workload.digest] if workload else 0.0,
             nbytes=min(workload.bytes, moved) if workload and PLACED in operation.kernel else moved,
             weight_bytes=_moved([tensor for tensor in tensors if tensor.place == "weights"], most),
-            precision=precisions[workload.digest] if workload else FULL_PRECISION,
-            program=_program(chosen.get(workload.digest)) if workload else "",
+            precision=_precision(workload, chosen.get(workload.digest)) if workload else FULL_PRECISION,
+            program=named[workload.digest] if workload else "",
         )
-
-
-def _flops(workload: StandaloneWorkload, chosen: tuple[Sketch, Candidate] | None) -> float:
-    return flops_of(workload.module, workload.flops, _program(chosen))
+        records.append(record)
+    return tuple(records)
 
 
 def _program(chosen: tuple[Sketch, Candidate] | None) -> str:
@@ -103,11 +91,5 @@ def _moved(tensors: Sequence[PlannedTensor], most: int | None) -> float:
 
 def called_functions(lowered: Lowered) -> dict[int, str]:
     """The names of the functions that `main` calls, by the number with which the call is marked."""
-    found: dict[int, str] = {}
-
-    def visit(expression: relax.Expr) -> None:
-        if operator_of(expression) == CALL_KERNEL and (number := mark_of(expression)) is not None:
-            found[number] = str(expression.args[0].name_hint)
-
-    relax.analysis.post_order_visit(lowered.module["main"], visit)
-    return found
+    numbered = ((mark_of(call), str(call.args[0].name_hint)) for call in kernel_calls(lowered.module))
+    return {number: name for number, name in numbered if number is not None}

@@ -20,28 +20,6 @@ from kintune.runtime.target import architecture_of, triple_of
 
 __all__ = ["BuiltKernel", "KernelLibrary", "RefusedKernels", "build_kernels"]
 
-_RAISE = """target triple = "{triple}"
-
-@kintune_raise = protected global ptr null, align 8
-
-define hidden void @TVMFFIErrorSetRaisedFromCStrParts(ptr %kind, ptr %parts, i32 %count) {{
-  %raise = load ptr, ptr @kintune_raise, align 8
-  %unset = icmp eq ptr %raise, null
-  br i1 %unset, label %done, label %call
-
-call:
-  tail call void %raise(ptr %kind, ptr %parts, i32 %count)
-  br label %done
-
-done:
-  ret void
-}}
-"""
-"""The function that kernels call to report refused arguments: it calls what `kintune_raise` points to, unless null.
-
-The variable is exported; `protected` keeps it from being replaced by that of another library.
-"""
-
 
 class BuiltKernel(NamedTuple):
     """The object file of a kernel, what was compiled, as `kintune.compiler.bounds` reads it, and its proof."""
@@ -144,9 +122,30 @@ _OBJECTS = _Objects(most_bytes=1 << 26)
 
 @cache
 def _raising(triple: str) -> bytes:
-    """The object file of `_RAISE` for a target triple."""
+    """The object file of the function that kernels call to report refused arguments, for a target triple.
+
+    It calls what `kintune_raise` points to, unless null.  The variable is exported; `protected` keeps it from being
+    replaced by that of another library.
+    """
+    text = f"""target triple = "{triple}"
+
+@kintune_raise = protected global ptr null, align 8
+
+define hidden void @TVMFFIErrorSetRaisedFromCStrParts(ptr %kind, ptr %parts, i32 %count) {{
+  %raise = load ptr, ptr @kintune_raise, align 8
+  %unset = icmp eq ptr %raise, null
+  br i1 %unset, label %done, label %call
+
+call:
+  tail call void %raise(ptr %kind, ptr %parts, i32 %count)
+  br label %done
+
+done:
+  ret void
+}}
+"""
     with tempfile.TemporaryDirectory(prefix="kintune-build-") as folder:
         source, made = Path(folder) / "raise.ll", Path(folder) / "raise.o"
-        source.write_text(_RAISE.format(triple=triple))
+        source.write_text(text)
         tvm_ffi.load_module(str(source)).write_to_file(str(made), "o")
         return made.read_bytes()

@@ -45,7 +45,7 @@ from kintune.compiler.graph.provenance import (
 from kintune.compiler.graph.quantised_elementwise import CombineDequantised, ScalesAsTensors
 from kintune.compiler.graph.quantised_moves import FoldDequantised
 from kintune.compiler.graph.reshaping import DelayReshapes
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
+from kintune.compiler.graph.rewriting import CALL_KERNEL, kernel_calls, operator_of
 from kintune.compiler.graph.workload import StandaloneWorkload, describe, standalone
 from kintune.runtime.target import capabilities
 
@@ -104,7 +104,7 @@ def lower(
                 CheckLayoutMarks(),
             ]
         )(module)
-    calls = _count_calls(module)
+    calls = Counter(str(call.args[0].name_hint) for call in kernel_calls(module))  # in the order of first calls
     functions: dict[str, str] = {}
     grouped: dict[str, StandaloneWorkload] = {}
     for name, count in calls.items():
@@ -228,15 +228,3 @@ def _weights_to_parameters(module: tvm.IRModule, inputs: int) -> tuple[tvm.IRMod
     ).with_attr("num_input", inputs)
     rewriter.builder_.update_func(module.get_global_var("main"), function)
     return rewriter.builder_.get(), tuple(rewriter.tensors)
-
-
-def _count_calls(module: tvm.IRModule) -> Counter[str]:
-    """How often `main` calls each PrimFunc, in the order of first calls."""
-    calls: Counter[str] = Counter()
-
-    def visit(expression: relax.Expr) -> None:
-        if operator_of(expression) == CALL_KERNEL:
-            calls[str(expression.args[0].name_hint)] += 1
-
-    relax.analysis.post_order_visit(module["main"], visit)
-    return calls

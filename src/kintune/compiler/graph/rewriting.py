@@ -21,6 +21,7 @@ __all__ = [
     "convolution_like",
     "emit_as",
     "integers_in",
+    "kernel_calls",
     "kernels_pass",
     "layouts_of",
     "operator_of",
@@ -193,6 +194,18 @@ def variables_in(expression: relax.Expr) -> list[relax.Var]:
     relax.analysis.post_order_visit(
         expression, lambda part: found.append(part) if isinstance(part, relax.Var) else None
     )
+    return found
+
+
+def kernel_calls(module: tvm.IRModule) -> list[relax.Call]:
+    """The calls of PrimFuncs in `main`, in order."""
+    found: list[relax.Call] = []
+
+    def visit(part: relax.Expr) -> None:
+        if operator_of(part) == CALL_KERNEL:
+            found.append(part)
+
+    relax.analysis.post_order_visit(module["main"], visit)
     return found
 
 

@@ -449,25 +449,6 @@ class _Tiles(Writer):
             yield f"  call void @llvm.x86.tilestored64(i8 {number}, ptr %c{number}, i64 {self.k.line})"
 
 
-_FRAME = """define i32 @{name}_begin() {{
-  %config = alloca [64 x i8], align 64
-  store <64 x i8> zeroinitializer, ptr %config, align 64
-  store i8 1, ptr %config, align 64
-  %widths = getelementptr i8, ptr %config, i64 16
-  store <8 x i16> <{widths}>, ptr %widths, align 16
-  %heights = getelementptr i8, ptr %config, i64 48
-  store <8 x i8> <{heights}>, ptr %heights, align 16
-  call void @llvm.x86.ldtilecfg(ptr %config)
-  ret i32 0
-}}
-
-define i32 @{name}_end() {{
-  call void @llvm.x86.tilerelease()
-  ret i32 0
-}}
-"""
-
-
 def tile_declarations(function: str) -> list[str]:
     """LLVM's declarations of the instructions of tiles, the product `function` among them."""
     register = "i8 immarg"
@@ -491,4 +472,20 @@ def tile_frame(name: str, shapes: Iterable[tuple[int, int]]) -> str:
     sizes = list(shapes)
     widths = ", ".join(f"i16 {width}" for width, _ in sizes)
     heights = ", ".join(f"i8 {height}" for _, height in sizes)
-    return _FRAME.format(name=name, widths=widths, heights=heights)
+    return f"""define i32 @{name}_begin() {{
+  %config = alloca [64 x i8], align 64
+  store <64 x i8> zeroinitializer, ptr %config, align 64
+  store i8 1, ptr %config, align 64
+  %widths = getelementptr i8, ptr %config, i64 16
+  store <8 x i16> <{widths}>, ptr %widths, align 16
+  %heights = getelementptr i8, ptr %config, i64 48
+  store <8 x i8> <{heights}>, ptr %heights, align 16
+  call void @llvm.x86.ldtilecfg(ptr %config)
+  ret i32 0
+}}
+
+define i32 @{name}_end() {{
+  call void @llvm.x86.tilerelease()
+  ret i32 0
+}}
+"""
