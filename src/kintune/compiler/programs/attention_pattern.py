@@ -21,8 +21,8 @@ from kintune.compiler.programs.program import pattern_of
 from kintune.errors import BuildError
 
 __all__ = [
-    "NAME", "Access", "AttentionPattern", "Index", "Step", "StepKind", "Term", "attention_of", "pattern_text", "place",
-    "require_attention", "scored",
+    "NAME", "Access", "AttentionPattern", "Index", "Step", "StepKind", "Term", "attention_of", "element",
+    "pattern_text", "place", "require_attention", "scored",
 ]  # fmt: skip
 
 NAME = "attention"
@@ -170,6 +170,11 @@ def require_attention(module: tvm.IRModule) -> AttentionPattern:
 def place(access: Access, coordinates: Sequence[Any]) -> list[Any]:
     """The indices of an access at these coordinates: expressions, or numbers."""
     return [_sum(index, coordinates) for index in access.indices]
+
+
+def element(buffers: Sequence[Any], access: Access, coordinates: Sequence[Any]) -> Any:
+    """The element of one of these buffers that is read or written at these coordinates."""
+    return buffers[access.parameter][tuple(place(access, coordinates))]
 
 
 def _sum(index: Index, coordinates: Sequence[Any]) -> Any:

@@ -7,12 +7,14 @@ they lie.  The scores of a query fit the caches; the softmax is computed of the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 from tvm import tirx
 
 from kintune.compiler.kernels.loops import pieces
-from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
+from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, element, place, scored
 from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
 from kintune.compiler.programs.kernel_writer import alloc, repeat, store, tasks, tiles, vector
 from kintune.compiler.programs.powers import power_of_e
@@ -64,7 +66,7 @@ class _Row:
         self._mix()
 
     def _read(self, access: Access, column: Any = 0, depth: Any = 0, width: Any = 0) -> Any:
-        return self.buffers[access.parameter][tuple(place(access, (*self.batch, self.row, column, depth, width)))]
+        return element(self.buffers, access, (*self.batch, self.row, column, depth, width))
 
     def _cover(self, extent: int) -> list[tuple[Callable[[], Any], int]]:
         """Loops over the vectors that cover an extent."""
@@ -74,7 +76,7 @@ class _Row:
             ((loop, _),) = tiles(whole * self.lanes, self.lanes)
             found.append((loop, self.lanes))
         for start, width in pieces(rest, self.lanes):
-            found.append((_Fixed(whole * self.lanes + start), width))
+            found.append((partial(nullcontext, whole * self.lanes + start), width))
         return found
 
     def _score(self, key: Any, height: int) -> None:
@@ -111,7 +113,8 @@ class _Row:
                 if pattern.steps:
                     with vector(width) as lane:
                         place_of = (*self.batch, self.row, at + lane, 0, 0)
-                        store(self.scores, scored(pattern, self.scores[at + lane], place_of, self._element), at + lane)
+                        read = partial(element, self.buffers)
+                        store(self.scores, scored(pattern, self.scores[at + lane], place_of, read), at + lane)
                 with vector(width) as lane:
                     store(self.most, tirx.max(self.most[lane], self.scores[at + lane]), lane)
         self._fold(self.most, tirx.max)
@@ -126,9 +129,6 @@ class _Row:
         self._fold(self.total, lambda one, other: one + other)
         blank = None if pattern.blank is None else self._read(pattern.blank)
         store(self.total, factor_of(pattern, self.total[0], blank), 0)
-
-    def _element(self, access: Access, at: Any) -> Any:
-        return self.buffers[access.parameter][tuple(place(access, at))]
 
     def _mix(self) -> None:
         pattern = self.pattern
@@ -148,19 +148,3 @@ class _Row:
                     at = (*self.batch, self.row, 0, 0, start + lane)
                     output = self.buffers[pattern.result.parameter]
                     store(output, finished(pattern, self.tile[i][lane], self.total[0]), *place(pattern.result, at))
-
-
-class _Fixed:
-    """A context like that of a loop, for a single iteration at a known start."""
-
-    def __init__(self, start: int) -> None:
-        self._start = start
-
-    def __call__(self) -> _Fixed:
-        return self
-
-    def __enter__(self) -> int:
-        return self._start
-
-    def __exit__(self, *_error: object) -> None:
-        return None

@@ -12,12 +12,15 @@ compute some queries twice.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 from tvm import tirx
 from tvm.tirx.script.builder import ir as T  # noqa: N812
 
-from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
+from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, element, place, scored
 from kintune.compiler.programs.kernel_writer import (
     alloc,
     load,
@@ -116,7 +119,7 @@ class _Task:
         return begin + self.start
 
     def _read(self, access: Access, row: Any = 0, column: Any = 0, depth: Any = 0, width: Any = 0) -> Any:
-        return self.buffers[access.parameter][tuple(place(access, (*self.batch, row, column, depth, width)))]
+        return element(self.buffers, access, (*self.batch, row, column, depth, width))
 
     def _pack(self) -> None:
         """The block's queries, scaled, with queries side by side."""
@@ -183,46 +186,36 @@ class _Task:
                     with group_loop() as group:
                         self._score(first, key, height, group, width)
         self._softmax(keys)
-        if self.blocking.across:
-            for row_loop, height in tiles(self.pattern.width, self.blocking.rows):
-                with row_loop() as row:
-                    for group_loop, width in tiles(self.vectors, self.blocking.vectors):
-                        with group_loop() as group:
-                            self._mix_across(first, keys, row, height, group, width)
-            return
-        for row_loop, height in tiles(self.columns, self.blocking.rows):
+        rows, groups = (self.pattern.width, self.vectors) if self.blocking.across else (self.columns, self.wide)
+        for row_loop, height in tiles(rows, self.blocking.rows):
             with row_loop() as row:
-                for group_loop, width in tiles(self.wide, self.blocking.vectors):
+                for group_loop, width in tiles(groups, self.blocking.vectors):
                     with group_loop() as group:
                         self._mix(first, keys, row, height, group, width)
 
+    def _each(self, height: int, width: int, value: Callable[[int, int, Any], Any]) -> None:
+        """Store the `value(row, number, lane)` of each vector of a register tile in it."""
+        for i, u in product(range(height), range(width)):
+            with vector(self.lanes) as lane:
+                store(self.tile[i], value(i, u, lane), u * self.lanes + lane)
+
     def _score(self, first: Any, key: Any, height: int, group: Any, width: int) -> None:
-        lanes, zero = self.lanes, tirx.const(0, "float32")
-        for i in range(height):
-            for u in range(width):
-                with vector(lanes) as lane:
-                    store(self.tile[i], zero, u * lanes + lane)
+        lanes = self.lanes
+
+        def multiplied(i: int, u: int, lane: Any) -> Any:
+            keys = self._read(self.pattern.key, column=first + (key + i), depth=depth)
+            return self.tile[i][u * lanes + lane] + keys * self.query[depth, (group + u) * lanes + lane]
+
+        self._each(height, width, lambda *_: tirx.const(0, "float32"))
         with repeat(self.pattern.depth, "depth") as depth:
-            for i in range(height):
-                for u in range(width):
-                    with vector(lanes) as lane:
-                        product = (
-                            self._read(self.pattern.key, column=first + (key + i), depth=depth)
-                            * (self.query[depth, (group + u) * lanes + lane])
-                        )
-                        store(self.tile[i], self.tile[i][u * lanes + lane] + product, u * lanes + lane)
+            self._each(height, width, multiplied)
         for u in range(width):
             if self.pattern.steps:
                 for i in range(height):
                     with vector(lanes) as lane:
                         at = (*self.batch, self._query_of(group + u) + lane, first + (key + i), 0, 0)
-                        value = scored(
-                            self.pattern,
-                            self.tile[i][u * lanes + lane],
-                            at,
-                            lambda access, at: self.buffers[access.parameter][tuple(place(access, at))],
-                        )
-                        store(self.tile[i], value, u * lanes + lane)
+                        score, read = self.tile[i][u * lanes + lane], partial(element, self.buffers)
+                        store(self.tile[i], scored(self.pattern, score, at, read), u * lanes + lane)
             with vector(lanes) as lane:
                 most = self.block_most[(group + u) * lanes + lane]
                 for i in range(height):
@@ -255,25 +248,26 @@ class _Task:
                 store(self.total, self.sum[lane], group * lanes + lane)
 
     def _mix(self, first: Any, keys: int, row: Any, height: int, group: Any, width: int) -> None:
-        """Add a block's values to some queries by some vectors of the width."""
-        lanes = self.lanes
-        for i in range(height):
-            for u in range(width):
-                with vector(lanes) as lane:
-                    value = self.result[row + i, (group + u) * lanes + lane] * self.shrink[row + i]
-                    store(self.tile[i], value, u * lanes + lane)
+        """Add a block's values to a tile: queries by vectors of the width, or places of that by vectors of queries."""
+        lanes, across = self.lanes, self.blocking.across
+
+        def shrunk(i: int, u: int, lane: Any) -> Any:
+            at = (group + u) * lanes + lane
+            return self.result[row + i, at] * self.shrink[at if across else row + i]
+
+        def added(i: int, u: int, lane: Any) -> Any:
+            if across:
+                value = self._read(self.pattern.value, column=first + key, width=row + i)
+                return self.tile[i][u * lanes + lane] + value * self.scores[key, (group + u) * lanes + lane]
+            value = self._read(self.pattern.value, column=first + key, width=self._width_of(group + u) + lane)
+            return self.tile[i][u * lanes + lane] + self.scores[key, row + i] * value
+
+        self._each(height, width, shrunk)
         with repeat(keys, "key") as key:
-            for i in range(height):
-                for u in range(width):
-                    with vector(lanes) as lane:
-                        product = self.scores[key, row + i] * self._read(
-                            self.pattern.value, column=first + key, width=self._width_of(group + u) + lane
-                        )
-                        store(self.tile[i], self.tile[i][u * lanes + lane] + product, u * lanes + lane)
-        for i in range(height):
-            for u in range(width):
-                with vector(lanes) as lane:
-                    store(self.result, self.tile[i][u * lanes + lane], row + i, (group + u) * lanes + lane)
+            self._each(height, width, added)
+        for i, u in product(range(height), range(width)):
+            with vector(lanes) as lane:
+                store(self.result, self.tile[i][u * lanes + lane], row + i, (group + u) * lanes + lane)
 
     def _width_of(self, index: Any) -> Any:
         """Where a vector of the width begins; the last one begins earlier where it would not fit."""
@@ -281,28 +275,6 @@ class _Task:
         if self.pattern.width % self.lanes == 0:
             return begin
         return min(begin, last) if isinstance(begin, int) else tirx.min(begin, last)
-
-    def _mix_across(self, first: Any, keys: int, row: Any, height: int, group: Any, width: int) -> None:
-        """Add a block's values to some places of the width by some vectors of queries."""
-        lanes = self.lanes
-        for i in range(height):
-            for u in range(width):
-                with vector(lanes) as lane:
-                    at = (group + u) * lanes + lane
-                    store(self.tile[i], self.result[row + i, at] * self.shrink[at], u * lanes + lane)
-        with repeat(keys, "key") as key:
-            for i in range(height):
-                for u in range(width):
-                    with vector(lanes) as lane:
-                        product = (
-                            self._read(self.pattern.value, column=first + key, width=row + i)
-                            * (self.scores[key, (group + u) * lanes + lane])
-                        )
-                        store(self.tile[i], self.tile[i][u * lanes + lane] + product, u * lanes + lane)
-        for i in range(height):
-            for u in range(width):
-                with vector(lanes) as lane:
-                    store(self.result, self.tile[i][u * lanes + lane], row + i, (group + u) * lanes + lane)
 
     def _invert(self) -> None:
         """Replace each query's sum of exponentials by the factor of its sum of values (`factor_of`)."""

@@ -16,6 +16,7 @@ block, begin earlier where they would not fit, and compute some queries twice.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 from tvm import tirx
@@ -26,7 +27,7 @@ from kintune.compiler.kernels.copies import CHUNK, copying_text, pairing_text
 from kintune.compiler.kernels.instructions import PAIRS
 from kintune.compiler.kernels.loops import pieces
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
-from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, place, scored
+from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, element, place, scored
 from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
 from kintune.compiler.programs.kernel_writer import (
     alloc,
@@ -301,7 +302,7 @@ class _Task:
         blank = self.pattern.blank
         with repeat(number // _LANES, "group") as group, vector(_LANES) as lane:
             row = group * _LANES + lane
-            hidden = None if blank is None else self._element(blank, (*self.batch, start + row, 0, 0, 0))
+            hidden = None if blank is None else element(self.buffers, blank, (*self.batch, start + row, 0, 0, 0))
             store(self.total, factor_of(self.pattern, self.total[row], hidden), row)
 
     def _changed(self, start: Any, number: int, seen: Any) -> None:
@@ -334,7 +335,8 @@ class _Task:
             with vector(width) as lane:
                 column = first + lane
                 at = (*self.batch, query, panel * _COLUMNS + column, 0, 0)
-                value = scored(self.pattern, self.scores[panel, row, column] * self._scale, at, self._element)
+                score, read = self.scores[panel, row, column] * self._scale, partial(element, self.buffers)
+                value = scored(self.pattern, score, at, read)
                 store(self.scores, value, panel, row, column)
         with vector(width) as lane:
             store(self.running, tirx.max(self.running[lane], self.scores[panel, row, first + lane]), lane)
@@ -342,9 +344,6 @@ class _Task:
     @property
     def _scale(self) -> Any:
         return tirx.const(self.pattern.scale, "float32")
-
-    def _element(self, access: Access, at: Any) -> Any:
-        return self.buffers[access.parameter][tuple(place(access, at))]
 
     def _fold(self, target: Any, number: int, combine: Any) -> None:
         """Combine the lanes of each row into one value; 16 rows at once, after a transposition."""
