@@ -6,21 +6,12 @@ are given as expressions too: the sum of a gate's products, without activation. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kintune.models.recurrence import ACTIVATIONS, PEEPHOLES, Recurrence
 
-__all__ = [
-    "ACTIVATION_FUNCTIONS",
-    "Quantised",
-    "activation",
-    "clipped",
-    "gru_state",
-    "lstm_cell",
-    "lstm_hidden",
-    "rnn_state",
-]
+__all__ = ["ACTIVATION_FUNCTIONS", "Quantised", "Unit"]
 
 _GATE, _NEW, _OUT = range(3)
 
@@ -40,14 +31,78 @@ ACTIVATION_FUNCTIONS: dict[str, tuple[str, tuple[float, ...]]] = {
 """Activation -> its expression of `x` and of its parameters `a` (alpha) and `b` (beta), and their defaults in ONNX."""
 
 
-def activation(r: Recurrence, role: int, direction: str, x: str) -> str:
-    """The activation in this place of `ACTIVATIONS`, applied to an expression; `direction` is an expression too."""
-    usual = ACTIVATIONS[r.cell]
-    given = r.activations or usual * r.directions
-    each = [_applied(given[number * len(usual) + role], x) for number in range(r.directions)]
-    if len(set(each)) == 1:
-        return each[0]
-    return f"T.Select({direction} == 0, {each[0]}, {each[1]})"
+class Unit(NamedTuple):
+    """One unit of a layer where step `s` of a kernel's text computes it: its direction, sequence and number.
+
+    These are expressions.  `total(gate)` gives the sum of a gate's products, without what is projected from the input.
+    """
+
+    r: Recurrence
+    direction: str
+    sequence: str
+    number: str
+    total: Callable[[int], str]
+
+    @property
+    def where(self) -> str:
+        """The indices of the unit in a state."""
+        return f"{self.direction}, {self.sequence}, {self.number}"
+
+    @property
+    def output(self) -> str:
+        """The element of the output of this step."""
+        return f"y[{self.r.time('s', self.direction, self.sequence)}, {self.where}]"
+
+    def projected(self, gate: int) -> str:
+        """What a gate gets from the input."""
+        time = self.r.time("s", self.direction, self.sequence)
+        return f"projected[{time}, {self.sequence}, {self.direction}, {gate}, {self.number}]"
+
+    def gate(self, gate: int) -> str:
+        """A gate without activation."""
+        return f"{self.total(gate)} + {self.projected(gate)}"
+
+    def opened(self, gate: int) -> str:
+        """The value of a GRU's gate."""
+        return self._activated(_GATE, self.gate(gate))
+
+    def kept(self, value: str, otherwise: str) -> str:
+        """`value` while step `s` is within the sequence, else `otherwise`."""
+        return f"T.Select(s < lengths[{self.sequence}], {value}, {otherwise})" if self.r.lengths else value
+
+    def lstm_cell(self, last: str) -> str:
+        """The new cell of an LSTM; `last` is the previous one."""
+        forget = f"(T.float32(1) - {self._peeping(0, last)})" if self.r.coupled else self._peeping(PEEPHOLES - 1, last)
+        return f"{forget} * {last} + {self._peeping(0, last)} * {self._activated(_NEW, self.gate(3))}"
+
+    def lstm_hidden(self, cell: str) -> str:
+        """The new state of an LSTM; `cell` is the new cell."""
+        return f"{self._peeping(1, cell)} * {self._activation(_OUT, cell)}"
+
+    def gru_state(self, update: str, new: str, last: str) -> str:
+        """The new state of a GRU; `update` is the value of its gate, `new` the input of the new value."""
+        return f"(T.float32(1) - {update}) * {self._activated(_NEW, new)} + {update} * {last}"
+
+    def rnn_state(self) -> str:
+        """The new state of an RNN."""
+        return self._activated(_GATE, self.gate(0))
+
+    def _peeping(self, gate: int, cell: str) -> str:
+        """The value of a gate of an LSTM, which may see a cell."""
+        seen = f" + peepholes[{self.direction}, {gate}, {self.number}] * {cell}" if self.r.peepholes else ""
+        return self._activated(_GATE, f"{self.gate(gate)}{seen}")
+
+    def _activated(self, role: int, x: str) -> str:
+        """The activation of an expression, limited where the recurrence limits it."""
+        clip = self.r.clip
+        return self._activation(role, f"T.max(T.float32({-clip!r}), T.min(T.float32({clip!r}), {x}))" if clip else x)
+
+    def _activation(self, role: int, x: str) -> str:
+        """The activation in this place of `ACTIVATIONS`, applied to an expression."""
+        usual = ACTIVATIONS[self.r.cell]
+        given = self.r.activations or usual * self.r.directions
+        each = [_applied(given[number * len(usual) + role], x) for number in range(self.r.directions)]
+        return each[0] if len(set(each)) == 1 else f"T.Select({self.direction} == 0, {each[0]}, {each[1]})"
 
 
 def _applied(name: str, x: str) -> str:
@@ -55,42 +110,6 @@ def _applied(name: str, x: str) -> str:
     text, _ = ACTIVATION_FUNCTIONS[name]
     parameters = {key: f"T.float32({number})" for key, number in zip("ab", numbers, strict=False)}
     return f"({text.format(x=f'({x})', **parameters)})"
-
-
-def clipped(r: Recurrence, x: str) -> str:
-    """The input of an activation, limited where the recurrence limits it."""
-    return f"T.max(T.float32({-r.clip!r}), T.min(T.float32({r.clip!r}), {x}))" if r.clip else x
-
-
-def _peephole(r: Recurrence, gate: int, direction: str, unit: str, cell: str) -> str:
-    return f" + peepholes[{direction}, {gate}, {unit}] * {cell}" if r.peepholes else ""
-
-
-def lstm_cell(r: Recurrence, direction: str, unit: str, gates: Sequence[str], last: str) -> str:
-    """The new cell of an LSTM; `last` is the previous one, `unit` its number, for the peepholes."""
-
-    def gate(number: int) -> str:
-        total = f"{gates[number]}{_peephole(r, number, direction, unit, last)}"
-        return activation(r, _GATE, direction, clipped(r, total))
-
-    forget = f"(T.float32(1) - {gate(0)})" if r.coupled else gate(PEEPHOLES - 1)
-    return f"{forget} * {last} + {gate(0)} * {activation(r, _NEW, direction, clipped(r, gates[3]))}"
-
-
-def lstm_hidden(r: Recurrence, direction: str, unit: str, gates: Sequence[str], cell: str) -> str:
-    """The new state of an LSTM; `cell` is the new cell."""
-    total = f"{gates[1]}{_peephole(r, 1, direction, unit, cell)}"
-    return f"{activation(r, _GATE, direction, clipped(r, total))} * {activation(r, _OUT, direction, cell)}"
-
-
-def gru_state(r: Recurrence, direction: str, update: str, new: str, last: str) -> str:
-    """The new state of a GRU; `update` is the value of its gate, `new` the input of the new value."""
-    return f"(T.float32(1) - {update}) * {activation(r, _NEW, direction, clipped(r, new))} + {update} * {last}"
-
-
-def rnn_state(r: Recurrence, direction: str, total: str) -> str:
-    """The new state of an RNN."""
-    return activation(r, _GATE, direction, clipped(r, total))
 
 
 class Quantised(NamedTuple):

@@ -12,15 +12,7 @@ import tvm
 from tvm import relax
 
 from kintune.models.recurrence import GRU, LSTM, VECTOR, Recurrence
-from kintune.models.recurrent_equations import (
-    Quantised,
-    activation,
-    clipped,
-    gru_state,
-    lstm_cell,
-    lstm_hidden,
-    rnn_state,
-)
+from kintune.models.recurrent_equations import Quantised, Unit
 
 __all__ = ["call_recurrence", "recurrent_kernel"]
 
@@ -73,34 +65,30 @@ def _text(r: Recurrence) -> str:
 
 
 def _step(r: Recurrence) -> list[str]:
-    def gate(number: int, total: str) -> str:
-        return activation(r, 0, "d", clipped(r, f"{total} + {_projected(r, number)}"))
-
+    unit = Unit(r, "d", "b", "u", lambda gate: f"sums[{gate}, u]")
     if r.cell == GRU and not r.reset_after:
         return [
             *_products(r, 0, 2, "last_h[d, b, k]"),
             f"for u in T.serial({r.hidden}):",
-            f"    sums[0, u] = {gate(0, 'sums[0, u]')}",
-            f"    reset[u] = {gate(1, 'sums[1, u]')} * last_h[d, b, u]",
+            f"    sums[0, u] = {unit.opened(0)}",
+            f"    reset[u] = {unit.opened(1)} * last_h[d, b, u]",
             *_products(r, 2, 1, "reset[k]"),
             f"for u in T.serial({r.hidden}):",
-            *_states(r, gru_state(r, "d", "sums[0, u]", f"sums[2, u] + {_projected(r, 2)}", "last_h[d, b, u]")),
+            *_states(unit, unit.gru_state("sums[0, u]", unit.gate(2), "last_h[d, b, u]")),
         ]
     products = _quantised_products if r.quantised else _products
     lines = [*products(r, 0, r.gates, "last_h[d, b, k]"), f"for u in T.serial({r.hidden}):"]
     if r.cell == LSTM:
-        gates = [f"sums[{g}, u] + {_projected(r, g)}" for g in range(r.gates)]
-        cell = lstm_cell(r, "d", "u", gates, "last_c[d, b, u]")
-        lines.append(f"    last_c[d, b, u] = {_kept(r, cell, 'last_c[d, b, u]')}")
-        return lines + _states(r, lstm_hidden(r, "d", "u", gates, "last_c[d, b, u]"))
+        lines.append(f"    last_c[d, b, u] = {unit.kept(unit.lstm_cell('last_c[d, b, u]'), 'last_c[d, b, u]')}")
+        return lines + _states(unit, unit.lstm_hidden("last_c[d, b, u]"))
     if r.cell == GRU:
         return [
             *lines,
-            f"    sums[0, u] = {gate(0, 'sums[0, u]')}",
-            f"    sums[1, u] = {gate(1, 'sums[1, u]')} * (sums[2, u] + bias[d, u])",
-            *_states(r, gru_state(r, "d", "sums[0, u]", f"{_projected(r, 2)} + sums[1, u]", "last_h[d, b, u]")),
+            f"    sums[0, u] = {unit.opened(0)}",
+            f"    sums[1, u] = {unit.opened(1)} * (sums[2, u] + bias[d, u])",
+            *_states(unit, unit.gru_state("sums[0, u]", f"{unit.projected(2)} + sums[1, u]", "last_h[d, b, u]")),
         ]
-    return lines + _states(r, rnn_state(r, "d", f"sums[0, u] + {_projected(r, 0)}"))
+    return lines + _states(unit, unit.rnn_state())
 
 
 _LEVELS = [
@@ -136,17 +124,8 @@ def _products(r: Recurrence, first: int, count: int, state: str) -> list[str]:
     ]
 
 
-def _states(r: Recurrence, hidden: str) -> list[str]:
+def _states(unit: Unit, hidden: str) -> list[str]:
     return [
-        f"    last_h[d, b, u] = {_kept(r, hidden, 'last_h[d, b, u]')}",
-        f"    y[{r.time('s', 'd', 'b')}, d, b, u] = {_kept(r, 'last_h[d, b, u]', 'T.float32(0)')}",
+        f"    last_h[d, b, u] = {unit.kept(hidden, 'last_h[d, b, u]')}",
+        f"    {unit.output} = {unit.kept('last_h[d, b, u]', 'T.float32(0)')}",
     ]
-
-
-def _kept(r: Recurrence, value: str, otherwise: str) -> str:
-    """`value` while step s is within the sequence, else `otherwise`."""
-    return f"T.Select(s < lengths[b], {value}, {otherwise})" if r.lengths else value
-
-
-def _projected(r: Recurrence, gate: int) -> str:
-    return f"projected[{r.time('s', 'd', 'b')}, b, d, {gate}, u]"

@@ -14,15 +14,7 @@ from tvm import tirx
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.tir import SCHEDULED
 from kintune.models.recurrence import GRU, LSTM, Recurrence, parse_recurrence
-from kintune.models.recurrent_equations import (
-    Quantised,
-    activation,
-    clipped,
-    gru_state,
-    lstm_cell,
-    lstm_hidden,
-    rnn_state,
-)
+from kintune.models.recurrent_equations import Quantised, Unit
 
 __all__ = ["spread_recurrence"]
 
@@ -64,17 +56,16 @@ class _Kernel:
         self.r = recurrence
         self.threads = min(-(-recurrence.hidden // _WARP) * _WARP, _MOST_THREADS)
         self.rounds = -(-recurrence.hidden // self.threads)
-        self.direction = f"(block // {recurrence.batch})"
-        self.sequence = f"(block % {recurrence.batch})"
-        self.unit = f"(i * {self.threads} + lane)"
-        self.where = f"{self.direction}, {self.sequence}, {self.unit}"
-        self.time = recurrence.time("s", self.direction, self.sequence)
+        direction, sequence = f"(block // {recurrence.batch})", f"(block % {recurrence.batch})"
+        number = f"(i * {self.threads} + lane)"
+        self.unit = Unit(recurrence, direction, sequence, number, lambda gate: f"sums[i, {gate}]")
+        self.state, self.cell = f"last_h[{self.unit.where}]", f"last_c[{self.unit.where}]"
 
     def lines(self) -> list[str]:
         r = self.r
-        first = [f"last_h[{self.where}] = {r.initial('initial_h', self.where, self.sequence)}"]
+        first = [f"{self.state} = {r.initial('initial_h', self.unit.where, self.unit.sequence)}"]
         if r.cell == LSTM:
-            first.append(f"last_c[{self.where}] = {r.initial('initial_c', self.where, self.sequence)}")
+            first.append(f"{self.cell} = {r.initial('initial_c', self.unit.where, self.unit.sequence)}")
         body = [
             f'sums = T.sblock_alloc_buffer(({self.rounds}, {r.gates}), scope="local")',
             *(_BOUNDS if r.quantised else []),
@@ -93,61 +84,45 @@ class _Kernel:
         ]
 
     def _step(self) -> list[str]:
+        unit, last = self.unit, self.cell
         if self.r.cell == LSTM:
-            return self._lstm()
+            cell = f"{last} = {unit.kept(unit.lstm_cell(last), last)}"
+            return self._phase(range(4), self._read("last_h"), [cell], unit.lstm_hidden(last))
         if self.r.cell == GRU:
             return self._gru()
-        return self._phase([0], self._read("last_h"), [], rnn_state(self.r, self.direction, self._gate(0)))
-
-    def _lstm(self) -> list[str]:
-        last, gates = f"last_c[{self.where}]", list(map(self._gate, range(4)))
-        cell = lstm_cell(self.r, self.direction, self.unit, gates, last)
-        hidden = lstm_hidden(self.r, self.direction, self.unit, gates, last)
-        return self._phase(range(4), self._read("last_h"), [f"{last} = {self._kept(cell, last)}"], hidden)
+        return self._phase([0], self._read("last_h"), [], unit.rnn_state())
 
     def _gru(self) -> list[str]:
-        state, update = f"last_h[{self.where}]", "sums[i, 0]"
+        unit, state, update = self.unit, self.state, "sums[i, 0]"
         if self.r.reset_after:
-            bias = f"bias[{self.direction}, {self.unit}]"
+            bias = f"bias[{unit.direction}, {unit.number}]"
             before = [
-                f"{update} = {self._opened(0)}",
-                f"sums[i, 1] = {self._opened(1)} * (sums[i, 2] + {bias})",
+                f"{update} = {unit.opened(0)}",
+                f"sums[i, 1] = {unit.opened(1)} * (sums[i, 2] + {bias})",
             ]
-            hidden = gru_state(self.r, self.direction, update, f"{self._projected(2)} + sums[i, 1]", state)
+            hidden = unit.gru_state(update, f"{unit.projected(2)} + sums[i, 1]", state)
             return self._phase(range(3), self._read("last_h"), before, hidden)
-        resets = [
-            f"{update} = {self._opened(0)}",
-            f"y[{self.time}, {self.where}] = {self._opened(1)} * {state}",
-        ]
+        resets = [f"{update} = {unit.opened(0)}", f"{unit.output} = {unit.opened(1)} * {state}"]
+        reset = self._read("y", f"{self.r.time('s', unit.direction, unit.sequence)}, ")
         return [
             *self._products([0, 1], self._read("last_h")),
             *self._units(resets),
             _SYNC,
-            *self._phase(
-                [2],
-                self._read("y", f"{self.time}, "),
-                [],
-                gru_state(self.r, self.direction, update, self._gate(2), state),
-            ),
+            *self._phase([2], reset, [], unit.gru_state(update, unit.gate(2), state)),
         ]
-
-    def _opened(self, gate: int) -> str:
-        """The value of a GRU's gate."""
-        return activation(self.r, 0, self.direction, clipped(self.r, self._gate(gate)))
 
     def _phase(self, gates: Sequence[int], source: str, before: Sequence[str], hidden: str) -> list[str]:
         """Compute the gates, then the new states, which are written once all threads have read the old ones."""
-        state = f"last_h[{self.where}]"
         cell = [
             *before,
-            f"{state} = {self._kept(hidden, state)}",
-            f"y[{self.time}, {self.where}] = {self._kept(state, 'T.float32(0)')}",
+            f"{self.state} = {self.unit.kept(hidden, self.state)}",
+            f"{self.unit.output} = {self.unit.kept(self.state, 'T.float32(0)')}",
         ]
         return [*self._products(gates, source), _SYNC, *self._units(cell), _SYNC]
 
     def _products(self, gates: Sequence[int], source: str) -> list[str]:
         zeros = [f"sums[i, {gate}] = T.float32(0)" for gate in gates]
-        weight = f"recurrent[{self.direction}, k, {{}}, {self.unit}]"
+        weight = f"recurrent[{self.unit.direction}, k, {{}}, {self.unit.number}]"
         before, after = [], []
         if self.r.quantised:
             before, source, weight = (
@@ -155,33 +130,23 @@ class _Kernel:
                 _QUANTISED.level(source),
                 f'T.cast({weight}, "float32")',
             )
-            after = [
-                f"sums[i, {g}] = {_QUANTISED.product(f'sums[i, {g}]', f'{self.direction}, {g}, {self.unit}')}"
-                for g in gates
-            ]
+            places = [f"{self.unit.direction}, {g}, {self.unit.number}" for g in gates]
+            sums = [f"sums[i, {g}]" for g in gates]
+            after = [f"{each} = {_QUANTISED.product(each, at)}" for each, at in zip(sums, places, strict=True)]
         each = [f"sums[i, {gate}] = sums[i, {gate}] + {source} * {weight.format(gate)}" for gate in gates]
         return [*before, *self._units([*zeros, f"for k in T.serial({self.r.hidden}):", *_indented(each), *after])]
 
     def _read(self, tensor: str, before: str = "") -> str:
         """The element of unit `k` in a tensor."""
-        return f"{tensor}[{before}{self.direction}, {self.sequence}, k]"
+        return f"{tensor}[{before}{self.unit.direction}, {self.unit.sequence}, k]"
 
     def _units(self, lines: Sequence[str]) -> list[str]:
         """For each unit of the thread."""
         return [
             f"for i in T.serial({self.rounds}):",
-            f"    if {self.unit} < {self.r.hidden}:",
+            f"    if {self.unit.number} < {self.r.hidden}:",
             *_indented(lines, 2),
         ]
-
-    def _gate(self, gate: int) -> str:
-        return f"sums[i, {gate}] + {self._projected(gate)}"
-
-    def _projected(self, gate: int) -> str:
-        return f"projected[{self.time}, {self.sequence}, {self.direction}, {gate}, {self.unit}]"
-
-    def _kept(self, value: str, otherwise: str) -> str:
-        return f"T.Select(s < lengths[{self.sequence}], {value}, {otherwise})" if self.r.lengths else value
 
 
 def _indented(lines: Sequence[str], levels: int = 1) -> list[str]:

@@ -13,15 +13,7 @@ from kintune.compiler.kernels.calls import IMPORT
 from kintune.compiler.kernels.instructions import WORD_BYTES, Instruction
 from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.models.recurrence import GRU, LSTM, VECTOR, Recurrence
-from kintune.models.recurrent_equations import (
-    Quantised,
-    activation,
-    clipped,
-    gru_state,
-    lstm_cell,
-    lstm_hidden,
-    rnn_state,
-)
+from kintune.models.recurrent_equations import Quantised, Unit
 
 __all__ = ["ROWS", "SINGLE", "STEPS", "Tiling", "phases", "recurrent_text"]
 
@@ -302,26 +294,22 @@ class _Kernel:
 
     def _cells(self, place: _Place, gates: Sequence[int], lanes: int) -> list[str]:
         """What follows from the gates, for the first `lanes` units of the tile."""
-        cells = (_Cell(self.r, place, row, self.units) for row in range(self.rows))
-        return [line for cell in cells for statement in cell.statements(gates) for line in _vector(lanes, statement)]
+        cells = (self._cell(place, row).statements(gates) for row in range(self.rows))
+        return [line for statements in cells for statement in statements for line in _vector(lanes, statement)]
 
     def _ended(self, place: _Place, lanes: int) -> list[str]:
         """What a step does after the end of all sequences of the tile."""
-        cells = (_Cell(self.r, place, row, self.units) for row in range(self.rows))
-        return [line for cell in cells for statement in cell.ended() for line in _vector(lanes, statement)]
+        cells = (self._cell(place, row).ended() for row in range(self.rows))
+        return [line for statements in cells for statement in statements for line in _vector(lanes, statement)]
+
+    def _cell(self, place: _Place, row: int) -> _Cell:
+        """The unit in lane `v` of a row of the tile."""
+        number = f"{place.tile} * {self.units} + v"
+        return _Cell(self.r, place.direction, f"{place.first} + {row}", number, lambda gate: f"{_sum(row, gate)}[v]")
 
 
-class _Cell:
+class _Cell(Unit):
     """The statements of a cell, for one unit of a tile."""
-
-    def __init__(self, recurrence: Recurrence, place: _Place, row: int, units: int) -> None:
-        self.r = recurrence
-        self.row = row
-        self.sequence = f"{place.first} + {row}"
-        self.direction = place.direction
-        self.where = f"{place.direction}, {self.sequence}, {place.tile} * {units} + v"
-        self.unit = f"{place.tile} * {units} + v"
-        self.time = recurrence.time("s", place.direction, self.sequence)
 
     def statements(self, gates: Sequence[int]) -> list[str]:
         if self.r.cell == LSTM:
@@ -330,75 +318,49 @@ class _Cell:
             if self.r.reset_after:
                 return self._gru_reset_after()
             return self._gru_gates() if 0 in gates else self._gru_hidden()
-        return self._rnn()
+        return [f"{self.total(0)} = {self.rnn_state()}", *self._states(self.total(0))]
 
     def ended(self) -> list[str]:
         """The state stays, and the output is 0."""
-        return [f"state[{_NEXT}, {self.where}] = {self._state}", f"y[{self.time}, {self.where}] = T.float32(0)"]
+        return [f"state[{_NEXT}, {self.where}] = {self._state}", f"{self.output} = T.float32(0)"]
 
     def _lstm(self) -> list[str]:
-        cell, hidden, last = self._sum(2), self._sum(1), f"last_c[{self.where}]"
-        gates = list(map(self._gate, range(4)))
+        cell, hidden, last = self.total(2), self.total(1), f"last_c[{self.where}]"
         return [
-            f"{cell} = {lstm_cell(self.r, self.direction, self.unit, gates, last)}",
-            f"{hidden} = {lstm_hidden(self.r, self.direction, self.unit, gates, cell)}",
-            f"{last} = {self._kept(cell, last)}",
+            f"{cell} = {self.lstm_cell(last)}",
+            f"{hidden} = {self.lstm_hidden(cell)}",
+            f"{last} = {self.kept(cell, last)}",
             *self._states(hidden),
         ]
 
     def _gru_reset_after(self) -> list[str]:
-        update, reset, hidden = map(self._sum, range(3))
-        new = f"{self._projected(2)} + {reset}"
+        update, reset, hidden = map(self.total, range(3))
         return [
-            f"{update} = {self._opened(0)}",
-            f"{reset} = {self._opened(1)} * ({hidden} + bias[{self.direction}, {self.unit}])",
-            f"{hidden} = {gru_state(self.r, self.direction, update, new, self._state)}",
+            f"{update} = {self.opened(0)}",
+            f"{reset} = {self.opened(1)} * ({hidden} + bias[{self.direction}, {self.number}])",
+            f"{hidden} = {self.gru_state(update, f'{self.projected(2)} + {reset}', self._state)}",
             *self._states(hidden),
         ]
 
     def _gru_gates(self) -> list[str]:
         return [
-            f"update[{self.where}] = {self._opened(0)}",
-            f"reset[{self.where}] = {self._opened(1)} * {self._state}",
+            f"update[{self.where}] = {self.opened(0)}",
+            f"reset[{self.where}] = {self.opened(1)} * {self._state}",
         ]
 
     def _gru_hidden(self) -> list[str]:
-        update, hidden = f"update[{self.where}]", self._sum(2)
-        return [
-            f"{hidden} = {gru_state(self.r, self.direction, update, self._gate(2), self._state)}",
-            *self._states(hidden),
-        ]
-
-    def _rnn(self) -> list[str]:
-        hidden = self._sum(0)
-        return [f"{hidden} = {rnn_state(self.r, self.direction, self._gate(0))}", *self._states(hidden)]
-
-    def _opened(self, gate: int) -> str:
-        """The value of a GRU's gate."""
-        return activation(self.r, 0, self.direction, clipped(self.r, self._gate(gate)))
+        update, hidden = f"update[{self.where}]", self.total(2)
+        return [f"{hidden} = {self.gru_state(update, self.gate(2), self._state)}", *self._states(hidden)]
 
     def _states(self, hidden: str) -> list[str]:
         return [
-            f"state[{_NEXT}, {self.where}] = {self._kept(hidden, self._state)}",
-            f"y[{self.time}, {self.where}] = {self._kept(hidden, 'T.float32(0)')}",
+            f"state[{_NEXT}, {self.where}] = {self.kept(hidden, self._state)}",
+            f"{self.output} = {self.kept(hidden, 'T.float32(0)')}",
         ]
 
     @property
     def _state(self) -> str:
         return f"state[{_NOW}, {self.where}]"
-
-    def _sum(self, gate: int) -> str:
-        return f"{_sum(self.row, gate)}[v]"
-
-    def _gate(self, gate: int) -> str:
-        return f"{self._sum(gate)} + {self._projected(gate)}"
-
-    def _projected(self, gate: int) -> str:
-        return f"projected[{self.time}, {self.sequence}, {self.direction}, {gate}, {self.unit}]"
-
-    def _kept(self, value: str, otherwise: str) -> str:
-        """The value while the sequence lasts."""
-        return f"T.Select(s < lengths[{self.sequence}], {value}, {otherwise})" if self.r.lengths else value
 
 
 def _quantised(where: str) -> Quantised:
