@@ -27,7 +27,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.norm_rules import NORM
 from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, pieces_of
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape, variables_in, with_main
+from kintune.compiler.graph.rewriting import CALL_KERNEL, Bindings, operator_of, static_shape, variables_in, with_main
 from kintune.compiler.kernels.blocks import loads_in
 from kintune.compiler.kernels.contraction import OF_BYTES, narrow_sums
 from kintune.compiler.tir import PATTERN, Fusion, names_called, nodes_in
@@ -76,27 +76,22 @@ class _Chain(NamedTuple):
     ends: bool = False
 
 
-class _Calls:
+class _Calls(Bindings):
     """The kernel calls of `main`, by the variables that they are bound to."""
 
     def __init__(self, module: tvm.IRModule) -> None:
+        super().__init__()
         self._module = module
-        self._values: dict[relax.Var, relax.Expr] = {}
-        self._readers: dict[relax.Var, list[relax.Var]] = {}
         self._chains: dict[relax.Var, _Chain] = {}
+        self._results = set(variables_in(module["main"].body.body))
         for block in module["main"].body.blocks:
-            for binding in block.bindings:
-                self._values[binding.var] = binding.value
-                for read in variables_in(binding.value):
-                    self._readers.setdefault(read, []).append(binding.var)
-        for read in variables_in(module["main"].body.body):
-            self._readers.setdefault(read, []).append(read)
+            self.learn(block)
         for variable in self.variables():
             self._chains[variable] = self._chain(variable)
 
     def variables(self) -> Iterator[relax.Var]:
         """The variables that are bound to kernel calls."""
-        return (variable for variable in self._values if self._function(variable) is not None)
+        return (variable for variable in self.values if self._function(variable) is not None)
 
     def pattern(self, variable: relax.Var) -> int:
         """The pattern that the kernel of this variable should have in this call; -1 if its own is right."""
@@ -151,33 +146,33 @@ class _Calls:
         return attributes.get(PATTERN) == Fusion.REDUCTION and NORM not in attributes
 
     def _function(self, variable: relax.Expr) -> Any:
-        value = self._values.get(variable) if isinstance(variable, relax.Var) else None
-        if value is None or operator_of(value) != CALL_KERNEL:
+        value = self.value(variable)
+        if operator_of(value) != CALL_KERNEL:
             return None
         found = self._module[value.args[0]]
         return found if isinstance(found, tvm.tirx.PrimFunc) else None
 
     def _name(self, variable: relax.Expr) -> str:
         """The name of the kernel whose call a variable is bound to; "" for any other expression."""
-        value = self._values.get(variable) if isinstance(variable, relax.Var) else None
-        return "" if value is None or operator_of(value) != CALL_KERNEL else str(value.args[0].name_hint)
+        value = self.value(variable)
+        return str(value.args[0].name_hint) if operator_of(value) == CALL_KERNEL else ""
 
     def _operands(self, variable: relax.Var) -> list[relax.Expr]:
-        value = self._values[variable]
+        value = self.value(variable)
         return list(value.args[1].fields) if isinstance(value.args[1], relax.Tuple) else []
 
     def _has_epilogue(self, variable: relax.Var) -> bool:
         """Whether all readers of the result are element-wise kernels whose results have the same shape."""
-        readers = self._readers.get(variable, [])
         shape = static_shape(variable)
 
         def follows(reader: relax.Var) -> bool:
             function = self._function(reader)
-            if reader.same_as(variable) or function is None or static_shape(reader) != shape:
+            if function is None or static_shape(reader) != shape:
                 return False
             return _pattern_of(function) <= Fusion.BROADCAST
 
-        return bool(readers) and all(map(follows, readers))
+        readers = [reader for reader in self.readers(variable) if reader is not None]
+        return bool(readers) and variable not in self._results and all(map(follows, readers))
 
     def _sums_bytes(self, operand: relax.Expr) -> bool:
         """Whether a tensor is computed, element by element, from sums of products of bytes, and could be fused with."""
@@ -186,10 +181,8 @@ class _Calls:
 
     def _anchor(self, operand: relax.Expr) -> Any:
         """The kernel that reduces, or is opaque, from which a tensor is computed along first operands; or None."""
-        for _ in range(len(self._values)):
-            value = self._values.get(operand) if isinstance(operand, relax.Var) else None
-            if value is None:
-                return None
+        for _ in range(len(self.values)):
+            value = self.value(operand)
             if isinstance(value, relax.TupleGetItem):
                 operand = value.tuple_value
                 continue
@@ -209,9 +202,7 @@ class _Calls:
         sizes = [0, 0]
         for operand in self._operands(variable):
             shape = static_shape(operand)
-            made = isinstance(operand, relax.Var) and isinstance(
-                self._values.get(operand), relax.Call | relax.TupleGetItem
-            )
+            made = isinstance(self.value(operand), relax.Call | relax.TupleGetItem)
             sizes[made] += math.prod(shape or (0,))
         return sizes[1] > 0 and sizes[1] >= sizes[0]
 
@@ -223,7 +214,7 @@ class _Calls:
         size = math.prod(static_shape(variable) or (0,)) * numpy_dtype(str(variable.ty.dtype)).itemsize
         if size < LEAST_STRIDED or not self._is_mostly_computed(variable):
             return False
-        readers = [self._function(reader) for reader in self._readers.get(variable, []) if not reader.same_as(variable)]
+        readers = [self._function(reader) for reader in self.readers(variable) if reader is not None]
         return all(reader is not None and _pattern_of(reader) > Fusion.INJECTIVE for reader in readers)
 
     def _repeats_work(self, variable: relax.Var, function: Any) -> bool:

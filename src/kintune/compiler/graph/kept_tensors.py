@@ -14,7 +14,14 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape, variables_in, with_main
+from kintune.compiler.graph.rewriting import (
+    CALL_KERNEL,
+    bindings_of,
+    operator_of,
+    static_shape,
+    variables_in,
+    with_main,
+)
 from kintune.compiler.programs.kept_parameters import BF16_TYPE
 
 __all__ = ["Keepable", "KeptTensors", "keep_tensors"]
@@ -75,17 +82,15 @@ def _read(main: relax.Function) -> tuple[list[_Call], set[relax.Var]]:
     """The calls of kernels, and the variables whose type must not change."""
     calls: list[_Call] = []
     fixed = {*main.params, *variables_in(main.body.body)}
-    for block in main.body.blocks:
-        for binding in block.bindings:
-            value = binding.value
-            is_call = operator_of(value) == CALL_KERNEL and isinstance(value.args[1], relax.Tuple)
-            if not isinstance(binding, relax.VarBinding) or not is_call or len(value.args) > 2:
-                fixed.update((binding.var, *variables_in(value)))
-                continue
-            single = isinstance(binding.var.ty, relax.TensorType)
-            fields = tuple(field if isinstance(field, relax.Var) else None for field in value.args[1].fields)
-            result = binding.var if single else None
-            calls.append(_Call(_key(value), str(value.args[0].name_hint), fields, result))
+    for binding in bindings_of(main):
+        value = binding.value
+        is_call = operator_of(value) == CALL_KERNEL and isinstance(value.args[1], relax.Tuple)
+        if not isinstance(binding, relax.VarBinding) or not is_call or len(value.args) > 2:
+            fixed.update((binding.var, *variables_in(value)))
+            continue
+        fields = tuple(field if isinstance(field, relax.Var) else None for field in value.args[1].fields)
+        result = binding.var if isinstance(binding.var.ty, relax.TensorType) else None
+        calls.append(_Call(_key(value), str(value.args[0].name_hint), fields, result))
     return calls, fixed
 
 

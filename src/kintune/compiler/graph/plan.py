@@ -15,7 +15,7 @@ from kintune.compiler.graph.arena import Buffer, place_buffers, place_in_a_row
 from kintune.compiler.graph.pieces import JOINS, SLICES, pieces_of
 from kintune.compiler.graph.plan_check import check_plan
 from kintune.compiler.graph.provenance import mark_of
-from kintune.compiler.graph.rewriting import operator_of, shape_of, static_shape
+from kintune.compiler.graph.rewriting import bindings_of, operator_of, shape_of, static_shape
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, Jump, KernelCall, Operation, Place, PlannedTensor
 from kintune.core.model import IndexCheck, Tensor
 from kintune.errors import BuildError
@@ -145,7 +145,7 @@ class _Planner:
     ) -> Planned:
         """The plan of the function."""
         input_tensors = []
-        self._returned = _returned(main.body)
+        self._returned = _returned(main)
         for position, parameter in enumerate(main.params):
             if position < len(inputs):
                 self._values[parameter] = view = self.new_view(parameter.ty, "input", position)
@@ -426,11 +426,11 @@ def _is_new(view: _View) -> bool:
     return storage.place == "arena" and storage.same_as is None and storage.first < 0 and _fills(view, storage)
 
 
-def _returned(body: relax.SeqExpr) -> set[relax.Var]:
+def _returned(main: relax.Function) -> set[relax.Var]:
     """The variables whose memory the function returns."""
-    values = {binding.var: binding.value for block in body.blocks for binding in block.bindings}
+    values = {binding.var: binding.value for binding in bindings_of(main)}
     found: set[relax.Var] = set()
-    pending = [body.body]
+    pending = [main.body.body]
     while pending:
         expression = pending.pop()
         if isinstance(expression, relax.Var):

@@ -8,14 +8,14 @@ followed by value numbering: a fused function computes values that single operat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, variables_in, with_main
+from kintune.compiler.graph.rewriting import CALL_KERNEL, bindings_of, operator_of, variables_in, with_main
 from kintune.core.kernel_call import SourceNode
 from kintune.models.source_graph import absorbed
 
@@ -83,7 +83,7 @@ def read_steps(module: tvm.IRModule) -> tuple[tuple[Step, ...], Values]:
     numbers: dict[relax.Var, int] = {}
     steps: list[Step] = []
     values = Values(module)
-    for binding in _bindings(module):
+    for binding in bindings_of(module["main"]):
         kernel = operator_of(binding.value) == CALL_KERNEL
         operator = str(binding.value.args[0].name_hint) if kernel else operator_of(binding.value)
         named = _NUMBER.match(str(binding.var.name))
@@ -102,7 +102,7 @@ def fused_kernels(module: tvm.IRModule, before: Values) -> tuple[tuple[int, ...]
     """
     kernels = []
     values = Values(module, before)
-    for binding in _bindings(module):
+    for binding in bindings_of(module["main"]):
         found, called = values.bind(binding), getattr(binding.value, "op", None)
         if operator_of(binding.value) == CALL_KERNEL or isinstance(called, tvm.ir.GlobalVar):
             kernels.append(tuple(sorted(found)))
@@ -286,11 +286,6 @@ def _helped(steps: Sequence[Step], own: Sequence[int | None]) -> list[int | None
         if helped[number] is None:
             helped[number] = next((helped[read] for read in step.reads if helped[read] is not None), None)
     return helped
-
-
-def _bindings(module: tvm.IRModule) -> Iterator[relax.Binding]:
-    for block in module["main"].body.blocks:
-        yield from block.bindings
 
 
 def _marks(module: tvm.IRModule) -> list[int | None]:

@@ -18,6 +18,7 @@ __all__ = [
     "Bindings",
     "Rewriter",
     "axis_before",
+    "bindings_of",
     "convolution_like",
     "emit_as",
     "integers_in",
@@ -141,6 +142,11 @@ def kernels_pass(
         return tvm.IRModule(functions, attrs=module.attrs)
 
     return tvm.transform.module_pass(rewrite, opt_level=0, name=name)
+
+
+def bindings_of(function: relax.Function) -> list[relax.Binding]:
+    """All bindings of a function, in order."""
+    return [binding for block in function.body.blocks for binding in block.bindings]
 
 
 def emit_as(builder: relax.BlockBuilder, variable: relax.Var, expression: relax.Expr) -> relax.Var:

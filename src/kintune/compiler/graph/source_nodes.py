@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import tvm
 from tvm import relax
 
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, static_shape
+from kintune.compiler.graph.rewriting import CALL_KERNEL, bindings_of, operator_of, static_shape
 from kintune.compiler.graph.workload import StandaloneWorkload
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def first_failing_node(
     Raises:
         Exception: an error of another kind that `attempt` raises.
     """
-    names = [str(binding.var.name) for binding in _bindings(model.module["main"])]
+    names = [str(binding.var.name) for binding in bindings_of(model.module["main"])]
     counts = [number for number, name in enumerate(names, start=1) if ends is None or name in ends]
 
     def fails(position: int) -> bool:
@@ -60,7 +60,7 @@ def first_failing_node(
 def first_bindings(module: tvm.IRModule, count: int) -> tvm.IRModule:
     """The module with only the first `count` bindings of `main`, at least one; it returns those that no other reads."""
     main = module["main"]
-    kept = _bindings(main)[:count]
+    kept = bindings_of(main)[:count]
     used = {variable for binding in kept for variable in relax.analysis.free_vars(binding.value)}
     returned = [binding.var for binding in kept if binding.var not in used]
     builder = relax.BlockBuilder(tvm.IRModule({v: f for v, f in module.functions_items() if v.name_hint != "main"}))
@@ -75,10 +75,6 @@ def first_bindings(module: tvm.IRModule, count: int) -> tvm.IRModule:
     return cut
 
 
-def _bindings(main: relax.Function) -> list[relax.Binding]:
-    return [binding for block in main.body.blocks for binding in block.bindings]
-
-
 def nodes_of(model: ImportedModel, workloads: Sequence[StandaloneWorkload]) -> dict[str, tuple[str, ...]]:
     """Maps workload digests to the nodes that they may belong to, as messages name them, in the order of the network.
 
@@ -86,11 +82,10 @@ def nodes_of(model: ImportedModel, workloads: Sequence[StandaloneWorkload]) -> d
     a result of as many elements; if there is none, all that contain the operator.
     """
     by_operator: dict[str, list[tuple[int, str]]] = {}
-    for block in model.module["main"].body.blocks:
-        for binding in block.bindings:
-            tensor = model.sources.get(str(binding.var.name))
-            if tensor is not None and (node := model.nodes.get(tensor)):
-                by_operator.setdefault(_operator(binding.value), []).append((_elements(binding.var), node))
+    for binding in bindings_of(model.module["main"]):
+        tensor = model.sources.get(str(binding.var.name))
+        if tensor is not None and (node := model.nodes.get(tensor)):
+            by_operator.setdefault(_operator(binding.value), []).append((_elements(binding.var), node))
     found: dict[str, tuple[str, ...]] = {}
     for workload in workloads:
         held = by_operator.get(workload.signature.partition("-")[0], [])

@@ -19,7 +19,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.keepable import COMPILED
 from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, STRIDED_SLICES, pieces_of
-from kintune.compiler.graph.rewriting import operator_of, static_shape, with_main
+from kintune.compiler.graph.rewriting import bindings_of, operator_of, static_shape, with_main
 from kintune.compiler.programs.placed_parameters import Place, copying, place, placeable
 from kintune.compiler.tir import without
 from kintune.core.dtypes import numpy_dtype
@@ -130,9 +130,8 @@ class _Network:
         main = module["main"]
         for parameter in main.params:
             self._add(parameter, fixed=True)
-        for block in main.body.blocks:
-            for binding in block.bindings:
-                self._read(binding)
+        for binding in bindings_of(main):
+            self._read(binding)
         self._fix(main.body.body)
 
     def arrange(self) -> bool:
