@@ -18,6 +18,7 @@ from tvm import relax
 from kintune.compiler.graph.rewriting import (
     Bindings,
     Rewriter,
+    along,
     convolution_like,
     operator_of,
     pass_of,
@@ -78,7 +79,7 @@ class _AbsorbIntoConvolutions(Rewriter):
 
     def _offset(self, chain: _Chain) -> relax.Expr:
         axes = str(self._bindings.value(chain.convolution).attrs.out_layout)
-        offset = _along(chain.affine.offset.astype(_TYPE), axes.index("C"), len(axes))
+        offset = along(chain.affine.offset.astype(_TYPE), axes.index("C"), len(axes))
         return relax.op.add(chain.convolution, relax.const(offset, _TYPE))
 
     def _convolution(self, variable: relax.Var, call: relax.Call) -> relax.Call:
@@ -91,7 +92,7 @@ class _AbsorbIntoConvolutions(Rewriter):
         if variable in self._starts:
             tensor = self._bindings.constant(weight)
             axes = str(call.attrs.kernel_layout)
-            scale = _along(self._starts[variable].affine.scale, axes.index("O"), len(axes))
+            scale = along(self._starts[variable].affine.scale, axes.index("O"), len(axes))
             weight = relax.const((value_of(tensor) * scale).astype(_TYPE), _TYPE)
         elif widths is None:
             return call
@@ -165,11 +166,6 @@ def _by_channel(constant: _Numbers, channel: int, rank: int, channels: int) -> _
     if len(shape) != rank or any(extent != 1 for axis, extent in enumerate(shape) if axis != channel):
         return None
     return np.broadcast_to(constant.astype(np.float64).reshape(-1), (channels,))
-
-
-def _along(numbers: _Numbers, axis: int, rank: int) -> _Numbers:
-    """One number for each channel, shaped to broadcast with a tensor of `rank` whose channels are `axis`."""
-    return numbers.reshape([-1 if place == axis else 1 for place in range(rank)])
 
 
 _STEPS: dict[str, Callable[[_Affine, _Numbers, bool], _Affine]] = {

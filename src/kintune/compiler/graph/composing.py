@@ -20,6 +20,7 @@ from kintune.compiler.graph.pointwise import CHANNELS, is_pointwise, pointwise
 from kintune.compiler.graph.rewriting import (
     Bindings,
     Rewriter,
+    along,
     axis_before,
     emit_as,
     operator_of,
@@ -90,9 +91,8 @@ class _ComposeLinearMaps(Rewriter):
             made, name = _moved(move, data, weights.shape[1]), move.variable
         if offset is not None:
             data = emit_as(self.builder_, name, made)
-            rank, axis = int(data.ty.ndim), pair.second.axis
-            shape = [-1 if each == axis else 1 for each in range(rank)]
-            made = relax.op.add(data, relax.const(offset.reshape(shape), _TYPE))
+            shaped = along(offset, pair.second.axis, int(data.ty.ndim))
+            made = relax.op.add(data, relax.const(shaped, _TYPE))
         return made
 
 

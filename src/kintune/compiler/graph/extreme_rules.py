@@ -20,6 +20,7 @@ from tvm import relax, te, tirx, topi
 
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
 from kintune.compiler.tir import PATTERN, Fusion
+from kintune.models.expressions import is_float
 
 __all__ = ["EXTREMES", "is_nan"]
 
@@ -66,7 +67,7 @@ def _of_places(element: Element, neutral: Callable[[str], Any]) -> Legalise:
                     number = number * tirx.const(int(x.shape[axis]), kind) + at[axis].astype(kind)
                 own = x(*at)
                 chosen = tirx.Select(own == best(*(at[axis] for axis in kept)), number, tirx.const(last, kind))
-                return tirx.Select(is_nan(own), number, chosen) if _is_float(x.dtype) else chosen
+                return tirx.Select(is_nan(own), number, chosen) if is_float(str(x.dtype)) else chosen
 
             first = _reduced(x, axes, False, number_if_best, te.min, f"{name}_first")
 
@@ -87,7 +88,7 @@ def _of_windows(name: str) -> Legalise:
 
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         made = usual(builder, call)
-        if operator_of(made) == CALL_KERNEL and _is_float(call.ty.dtype):
+        if operator_of(made) == CALL_KERNEL and is_float(str(call.ty.dtype)):
             builder.update_func(made.args[0], _started_from_infinity(builder.get()[made.args[0]]))
         return made
 
@@ -118,7 +119,7 @@ def _axes_of(call: relax.Call) -> list[int]:
 def _extreme(element: Element, neutral: Callable[[str], Any], dtype: Any) -> Callable[..., Any]:
     def combine(found: Any, value: Any) -> Any:
         more = element(found, value)
-        return tirx.Select(is_nan(found), found, more) if _is_float(dtype) else more
+        return tirx.Select(is_nan(found), found, more) if is_float(str(dtype)) else more
 
     return te.comm_reducer(combine, neutral, name="extreme")  # type: ignore[no-any-return]
 
@@ -145,16 +146,12 @@ def _reduced(
     return te.compute(shape, compute, name=name, tag=topi.tag.COMM_REDUCE)
 
 
-def _is_float(dtype: Any) -> bool:
-    return str(dtype).startswith(("float", "bfloat"))
-
-
 def _least(dtype: str) -> Any:
-    return tirx.const(-math.inf, dtype) if _is_float(dtype) else tirx.min_value(dtype)
+    return tirx.const(-math.inf, dtype) if is_float(dtype) else tirx.min_value(dtype)
 
 
 def _greatest(dtype: str) -> Any:
-    return tirx.const(math.inf, dtype) if _is_float(dtype) else tirx.max_value(dtype)
+    return tirx.const(math.inf, dtype) if is_float(dtype) else tirx.max_value(dtype)
 
 
 EXTREMES: dict[str, Legalise] = {

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kintune.compiler.graph.quantised_operands import Numbers
+from kintune.compiler.graph.rewriting import along
 
 __all__ = ["EXACT", "LARGEST_BYTE", "SignedWeights", "exact_digits", "inside_of", "shaped", "signed_weights"]
 
@@ -72,7 +73,7 @@ def _is_exact(weights: Numbers, axes: tuple[int, ...]) -> bool:
 
 def shaped(values: Numbers, axis: int, rank: int) -> Numbers:
     """One value for each element of `axis`, shaped to broadcast with a tensor of `rank`; one number stays a scalar."""
-    return values if not values.ndim else values.reshape([-1 if place == axis else 1 for place in range(rank)])
+    return along(values, axis, rank) if values.ndim else values
 
 
 def inside_of(widths: Sequence[tuple[int, int]], shape: Sequence[int]) -> Numbers:

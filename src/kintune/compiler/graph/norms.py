@@ -92,7 +92,7 @@ class _Matcher:
                 found = self._quotient(first, self._inverse(second)) or self._quotient(second, self._inverse(first))
                 return found or self._affine(value, shape)
             case "relax.divide":
-                found = self._quotient(value.args[0], self._deviation(value.args[1]))
+                found = self._quotient(value.args[0], self._of_variance(value.args[1], 0.5))
                 return found or self._affine(value, shape)
             case "relax.add":
                 first, second = value.args
@@ -122,11 +122,8 @@ class _Matcher:
         numbers = self._constant(expression)
         return float(numbers.reshape(())) if numbers is not None and numbers.size == 1 else None
 
-    def _mean(self, expression: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]] | None:
-        """The tensor whose mean the expression is, and the axes of the mean, which must be kept; else None."""
-        return self._statistic(expression, "mean")
-
-    def _statistic(self, expression: relax.Expr, name: str) -> tuple[relax.Expr, tuple[int, ...]] | None:
+    def _statistic(self, name: str, expression: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]] | None:
+        """The tensor whose mean or variance the expression is, and the axes, which must be kept; else None."""
         value = self._bindings.value(expression)
         if operator_of(value) != f"relax.{name}" or not value.attrs.keepdims:
             return None
@@ -138,35 +135,31 @@ class _Matcher:
     def _centred(self, expression: relax.Expr) -> tuple[relax.Expr, tuple[int, ...]] | None:
         """The tensor and the axes if the expression is the tensor minus its mean over them; else None."""
         operands = self._call(expression, "subtract")
-        mean = self._mean(operands[1]) if operands else None
+        mean = self._statistic("mean", operands[1]) if operands else None
         return mean if operands and mean and _same(mean[0], operands[0]) else None
 
-    def _square(self, expression: relax.Expr) -> relax.Expr | None:
-        """The tensor whose square the expression is; None if it is no square."""
-        if operands := self._call(expression, "square"):
-            return operands[0]
+    def _power(self, expression: relax.Expr) -> tuple[relax.Expr | None, float]:
+        """The base and the exponent if the expression is a constant power of something; else None and 0."""
+        for name, exponent in (("square", 2.0), ("sqrt", 0.5), ("rsqrt", -0.5)):
+            if operands := self._call(expression, name):
+                return operands[0], exponent
         if (operands := self._call(expression, "multiply")) and _same(operands[0], operands[1]):
-            return operands[0]
-        if (operands := self._call(expression, "power")) and self._number(operands[1]) == 2.0:
-            return operands[0]
-        return None
+            return operands[0], 2.0
+        if operands := self._call(expression, "power"):
+            return operands[0], self._number(operands[1]) or 0.0
+        if (operands := self._call(expression, "divide")) and self._number(operands[0]) == 1.0:
+            base, exponent = self._power(operands[1])
+            return base, -exponent if exponent == 0.5 else 0.0
+        return None, 0.0
+
+    def _of_variance(self, expression: relax.Expr, wanted: float) -> _Norm | None:
+        """The norm, with neither scale nor offset, the power of whose variance the expression is; else None."""
+        base, exponent = self._power(expression)
+        return self._variance(base) if base is not None and exponent == wanted else None
 
     def _inverse(self, expression: relax.Expr) -> _Norm | None:
-        """The norm, with neither scale nor offset, whose inverse deviation the expression is; else None."""
-        if operands := self._call(expression, "rsqrt"):
-            return self._variance(operands[0])
-        if (operands := self._call(expression, "divide")) and self._number(operands[0]) == 1.0:
-            return self._deviation(operands[1])
-        if (operands := self._call(expression, "power")) and self._number(operands[1]) == -0.5:
-            return self._variance(operands[0])
-        return None
-
-    def _deviation(self, expression: relax.Expr) -> _Norm | None:
-        if operands := self._call(expression, "sqrt"):
-            return self._variance(operands[0])
-        if (operands := self._call(expression, "power")) and self._number(operands[1]) == 0.5:
-            return self._variance(operands[0])
-        return None
+        """The norm whose inverse deviation the expression is; else None."""
+        return self._of_variance(expression, -0.5)
 
     def _variance(self, expression: relax.Expr) -> _Norm | None:
         """The norm if the expression is its variance, or mean square, plus a constant epsilon; else None."""
@@ -177,11 +170,11 @@ class _Matcher:
             epsilon = self._number(second)
             if epsilon is None or epsilon < 0:
                 continue
-            if found := self._statistic(first, "variance"):
+            if found := self._statistic("variance", first):
                 return _plain(*found, epsilon, centred=True)
-            mean = self._mean(first)
-            root = self._square(mean[0]) if mean else None
-            if mean is None or root is None:
+            mean = self._statistic("mean", first)
+            root, exponent = self._power(mean[0]) if mean else (None, 0.0)
+            if mean is None or root is None or exponent != 2.0:
                 continue
             centred = self._centred(root)
             if centred is not None and centred[1] == mean[1]:
@@ -210,7 +203,7 @@ class _Matcher:
             if norm is None or not norm.centred or not _same(data, norm.data):
                 continue
             for mean, other in (mean_scaled, mean_scaled[::-1]):
-                found = self._mean(mean)
+                found = self._statistic("mean", mean)
                 if found and _same(found[0], data) and found[1] == norm.axes and _same(other, factor):
                     shape = static_shape(norm.data) or ()
                     with_scale = _taken_in(norm, scale, np.zeros(()), shape)

@@ -12,7 +12,7 @@ Along the last axis, the rows of a part have equal strides.  Kernels that copy s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -107,29 +107,26 @@ class _Cut(NamedTuple):
 
 
 def _of_split(call: relax.Call) -> _Cut | None:
-    parts = call.ty.fields if isinstance(call.ty, relax.TupleType) else []
-    shapes = [shape_of(part) for part in parts]
-    whole = static_shape(call.args[0])
-    if whole is None or not shapes or any(shape is None or 0 in shape for shape in shapes):
-        return None
-    axis = int(call.attrs.axis) % len(whole)
-    return _Cut(whole, axis, _starts([shape[axis] for shape in shapes if shape]), str(call.args[0].ty.dtype))
+    return _of_parts(call.args[0].ty, call.ty, call.attrs.axis)
 
 
 def _of_concat(call: relax.Call) -> _Cut | None:
-    (group,) = call.args
-    whole = shape_of(call.ty) if isinstance(call.ty, relax.TensorType) else None
-    parts = group.ty.fields if isinstance(group.ty, relax.TupleType) else []
-    shapes = [shape_of(part) for part in parts]
-    if whole is None or call.attrs.axis is None or any(shape is None or 0 in shape for shape in shapes):
+    return _of_parts(call.ty, call.args[0].ty, call.attrs.axis)
+
+
+def _of_parts(kind: Any, parts: Any, along: Any) -> _Cut | None:
+    """A tensor of a type, and all its parts along an axis, of a tuple of types."""
+    whole, shapes = shape_of(kind), list(map(shape_of, parts.fields if isinstance(parts, relax.TupleType) else []))
+    if whole is None or along is None or not shapes or any(shape is None or 0 in shape for shape in shapes):
         return None
-    axis = int(call.attrs.axis) % len(whole)
-    return _Cut(whole, axis, _starts([shape[axis] for shape in shapes if shape]), str(call.ty.dtype))
+    axis = int(along) % len(whole)
+    extents = [shape[axis] for shape in shapes if shape]
+    return _Cut(whole, axis, list(accumulate([0, *extents[:-1]])), str(kind.dtype))
 
 
 def _of_slice(call: relax.Call) -> _Cut | None:
     whole = static_shape(call.args[0])
-    part = shape_of(call.ty) if isinstance(call.ty, relax.TensorType) else None
+    part = static_shape(call)
     if whole is None or part is None or len(whole) != len(part) or 0 in part:
         return None
     numbers = [integers_in(argument) for argument in call.args[1:]]
@@ -146,7 +143,3 @@ def _of_slice(call: relax.Call) -> _Cut | None:
     if not 0 <= start <= whole[axis] - part[axis]:
         return None
     return _Cut(whole, axis, [start], str(call.ty.dtype))
-
-
-def _starts(extents: Sequence[int]) -> list[int]:
-    return list(accumulate([0, *extents[:-1]]))

@@ -9,7 +9,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.compiler.graph.rewriting import Bindings, Rewriter, operator_of, transposed_axes, value_of
+from kintune.compiler.graph.rewriting import Bindings, Rewriter, along, operator_of, transposed_axes, value_of
 
 __all__ = ["BYTES", "Numbers", "QuantisedBindings", "QuantisedRewriter", "QuantisedTensor", "QuantisedWeights"]
 
@@ -112,10 +112,10 @@ class QuantisedBindings(Bindings):
         if integers is None or scale is None or integers.dtype.name not in BYTES or str(value.ty.dtype) != "float32":
             return None
         axis, whole = int(value.attrs.axis), integers.astype(np.int32)
-        scale = _along(scale, axis, integers.ndim).astype(np.float32)
+        scale = along(scale, axis, integers.ndim).astype(np.float32)
         if point is None:
             return QuantisedWeights(whole, scale, value.args[2])
-        return QuantisedWeights(whole - _along(point, axis, integers.ndim).astype(np.int32), scale)
+        return QuantisedWeights(whole - along(point, axis, integers.ndim).astype(np.int32), scale)
 
     def real(self, expression: relax.Expr) -> Numbers | None:
         """The value of a float32 constant, which may be dequantised and reshaped; None for others."""
@@ -137,7 +137,7 @@ class QuantisedBindings(Bindings):
             return None
         if scale.dtype != np.float32 or integers.dtype.kind not in "iu" or integers.dtype.itemsize > 4:
             return None
-        shaped = [_along(each, int(value.attrs.axis), integers.ndim) for each in (scale, point)]
+        shaped = [along(each, int(value.attrs.axis), integers.ndim) for each in (scale, point)]
         whole = integers.astype(np.int64) - shaped[1].astype(np.int64)
         return np.asarray(whole.astype(np.float32) * shaped[0])
 
@@ -148,10 +148,3 @@ class QuantisedRewriter(Rewriter):
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
         self._bindings: QuantisedBindings = QuantisedBindings()
-
-
-def _along(values: Numbers, axis: int, rank: int) -> Numbers:
-    """One value, or one for each element of `axis`, shaped to broadcast with a tensor of `rank`."""
-    if values.size == 1:
-        return values.reshape([1] * rank)
-    return values.reshape([-1 if place == axis % rank else 1 for place in range(rank)])

@@ -17,6 +17,7 @@ __all__ = [
     "RESHAPES",
     "Bindings",
     "Rewriter",
+    "along",
     "axis_before",
     "bindings_of",
     "convolution_like",
@@ -192,6 +193,11 @@ def shape_of(kind: Any) -> tuple[int, ...] | None:
         return None
     known = [int(extent) for extent in extents if isinstance(extent, int | tvm.tirx.IntImm)]
     return tuple(known) if len(known) == len(extents) else None
+
+
+def along(values: NDArray[Any], axis: int, rank: int) -> NDArray[Any]:
+    """One value, or one for each element of `axis`, shaped to broadcast with a tensor of this rank."""
+    return values.reshape([-1 if place == axis % rank else 1 for place in range(rank)])
 
 
 def variables_in(expression: relax.Expr) -> list[relax.Var]:
