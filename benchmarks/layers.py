@@ -140,7 +140,7 @@ def _imported(models: list[str], shapes: list[str], every: int) -> Iterator[tupl
         suite_module = import_module("tests.support.onnx_suite")
         with suite_module.written_suite() as suite:
             for name in list(suite.operators)[::every]:
-                case, _ = pickle.loads((suite.folder / name).read_bytes())
+                case, _ = pickle.loads((Path(suite.folder) / name).read_bytes())
                 path = Path(suite.folder) / "case.onnx"
                 try:
                     path.write_bytes(case.model.SerializeToString())
