@@ -37,6 +37,7 @@ def write_rows(function: Any, pattern: AttentionPattern, blocking: RowBlocking) 
         pattern.heads * pattern.rows,
         "attention",
         lambda buffers, task: _Row(buffers, pattern, blocking).write(task),
+        result=pattern.result.parameter,
     )
 
 

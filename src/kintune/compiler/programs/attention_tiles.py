@@ -18,11 +18,11 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from tvm import tirx
-from tvm.tirx.script.builder import ir as T  # noqa: N812
 
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, element, place, scored
 from kintune.compiler.programs.kernel_writer import (
     alloc,
+    conditional,
     load,
     repeat,
     store,
@@ -74,6 +74,7 @@ def write_tiles(function: Any, pattern: AttentionPattern, blocking: Blocking) ->
         pattern.heads * blocks,
         "attention",
         lambda buffers, task: _Task(buffers, pattern, blocking, blocks, rows).write(task),
+        result=pattern.result.parameter,
     )
 
 
@@ -172,7 +173,7 @@ class _Task:
             if seen > whole * keys:
                 self._block(whole * keys, rest)
         elif rest:
-            with T.If(seen > whole * keys), T.Then():
+            with conditional(seen > whole * keys):
                 self._block(whole * keys, rest)
 
     def _block(self, first: Any, keys: int) -> None:

@@ -1,106 +1,147 @@
-"""What programs that are written as a whole have in common: one parallel loop over tasks, around vector loops."""
+"""What attention kernels have in common: one parallel loop over tasks, around vector loops.
+
+A function here that makes a statement puts it behind those of the innermost loop that is open; the loops are contexts.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import tvm
 from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
-from tvm.tirx.script.builder import ir as T  # noqa: N812 - the name that it has everywhere
+
+from kintune.compiler.kernels import loops
+from kintune.compiler.kernels.statements import block_over
 
 __all__ = [
-    "alloc",
-    "load",
-    "repeat",
-    "store",
-    "store_vector",
-    "tasks",
-    "tiles",
-    "transposed",
-    "vector",
-]
+    "add", "alloc", "bind", "conditional", "importing", "load", "repeat", "store", "store_vector", "tasks", "tiles",
+    "transposed", "vector",
+]  # fmt: skip
+
+_INDEX = "int32"
+
+
+class _Open(threading.local):
+    """The statements of each loop that is open in this thread, and the buffers of its task."""
+
+    def __init__(self) -> None:
+        self.loops: list[list[Any]] = []
+        self.buffers: list[Any] = []
+
+
+_OPEN = _Open()
+
+
+@contextmanager
+def _collected() -> Iterator[list[Any]]:
+    """A list of the statements that are made within the context."""
+    _OPEN.loops.append([])
+    try:
+        yield _OPEN.loops[-1]
+    finally:
+        _OPEN.loops.pop()
+
+
+def add(statement: Any) -> None:
+    """Put a statement behind the others."""
+    _OPEN.loops[-1].append(statement)
 
 
 def tasks(
-    function: tirx.PrimFunc,
-    number: int,
-    name: str,
-    body: Callable[[Sequence[Any], Any], None],
-    *,
-    result: int | None = None,
+    function: tirx.PrimFunc, number: int, name: str, body: Callable[[Sequence[Any], Any], None], *, result: int
 ) -> tvm.IRModule:
     """A module whose `main` has the parameters of `function` and a parallel loop over `body(buffers, task)`.
 
-    `number` is that of the tasks, `name` that of the block.
-
-    A body that takes addresses of buffers says which parameter is the `result`; the others are read.
+    `number` is that of the tasks, `name` that of the block.  It writes the parameter `result`, and reads the others.
     """
-    with IRBuilder() as builder, T.prim_func(s_tir=True):
-        T.func_name("main")
-        kept = {key: value for key, value in dict(function.attrs or {}).items() if key != "global_symbol"}
-        T.func_attr({**kept, "global_symbol": "main", "tirx.noalias": True})
-        buffers = [
-            T.arg(str(p.name), T.buffer(tuple(int(extent) for extent in p.shape), str(p.dtype)))
-            for p in function.params
-        ]
-        with T.parallel(0, number) as loop, T.sblock(name):
-            task = T.axis.spatial(number, loop)
-            if result is not None:
-                T.reads(*(_whole(buffer) for buffer in buffers if buffer is not buffers[result]))
-                T.writes(_whole(buffers[result]))
-            body(buffers, task)
-    return tvm.IRModule({"main": builder.get()})
+    buffers = [loops.buffer(str(p.name), [*map(int, p.shape)], str(p.dtype), "global", _INDEX) for p in function.params]
 
+    def task(at: Any) -> Any:
+        with _collected() as statements:
+            body(buffers, at)
+        return loops.sequence(statements)
 
-def _whole(buffer: Any) -> Any:
-    """The region of all of a buffer."""
-    return tirx.BufferRegion(buffer, [tvm.ir.Range.from_min_extent(0, extent) for extent in buffer.shape])
+    reads = [buffer for buffer in buffers if buffer is not buffers[result]]
+    _OPEN.buffers = allocated = list[Any]()
+    block = block_over(name, [("task", number)], task, reads, [buffers[result]], buffers=allocated, index_type=_INDEX)
+    made = tirx.PrimFunc(buffers, loops.as_root(block)).with_attrs(
+        {**dict(function.attrs or {}), "global_symbol": "main", "s_tir": True, "tirx.noalias": True}
+    )
+    return tvm.IRModule({"main": made})
 
 
 def alloc(name: str, *shape: int) -> Any:
     """A buffer of float32 that each task has for itself."""
-    return IRBuilder.name(name, T.sblock_alloc_buffer(shape, "float32"))
+    _OPEN.buffers.append(loops.buffer(name, shape, "float32", "global", _INDEX))
+    return _OPEN.buffers[-1]
 
 
 def store(buffer: Any, value: Any, *indices: Any) -> None:
     """Store one element, or in a vector loop a vector."""
-    T.buffer_store(buffer, value, list(indices))
+    add(tirx.BufferStore(buffer, value, list(indices)))
 
 
 @contextmanager
-def repeat(extent: Any, name: str) -> Iterator[Any]:
-    """A serial loop; none where the extent is the number 1."""
+def _loop(name: str, extent: Any, kind: int) -> Iterator[Any]:
+    """A loop; none, and index 0, where the extent is the number 1."""
     if isinstance(extent, int) and extent == 1:
         yield 0
         return
-    with T.serial(0, extent) as variable:
-        yield IRBuilder.name(name, variable)
+    with _collected() as statements:
+        variable = tirx.Var(name, _INDEX)
+        yield variable
+    if statements:
+        zero = loops.index(0, _INDEX)
+        add(tirx.For(variable, zero, loops.index(extent, _INDEX), kind, loops.sequence(statements)))
+
+
+def repeat(extent: Any, name: str) -> Any:
+    """A serial loop; none where the extent is the number 1."""
+    return _loop(name, extent, tirx.ForKind.SERIAL)
+
+
+def vector(lanes: int) -> Any:
+    """A loop that is one vector instruction; none for one lane."""
+    return _loop("lane", lanes, tirx.ForKind.VECTORIZED)
 
 
 @contextmanager
-def vector(lanes: int) -> Iterator[Any]:
-    """A loop that is one vector instruction; none for one lane."""
-    if lanes == 1:
-        yield 0
-        return
-    with T.vectorized(0, lanes) as lane:
-        yield IRBuilder.name("lane", lane)
+def conditional(condition: Any) -> Iterator[None]:
+    """What is done only where a condition holds."""
+    with _collected() as statements:
+        yield
+    add(tirx.IfThenElse(condition, loops.sequence(statements), None))
+
+
+@contextmanager
+def importing(attribute: str, text: str) -> Iterator[None]:
+    """What needs functions in LLVM's text, which the attribute imports."""
+    with _collected() as statements:
+        yield
+    add(tirx.AttrStmt("inner", attribute, tvm.ir.StringImm(text), loops.sequence(statements)))
+
+
+def bind(value: Any) -> Any:
+    """A new variable that has the value."""
+    variable = tirx.Var("v", value.ty)
+    add(tirx.Bind(variable, value))
+    return variable
 
 
 def load(buffer: Any, indices: Sequence[Any], lanes: int) -> Any:
     """A vector of neighbours along the last axis, from these indices on."""
     *outer, last = indices
     place = (*outer, tirx.Ramp(tirx.convert(last), 1, lanes))
-    return T.Bind(buffer[place])
+    return bind(buffer[place])
 
 
 def store_vector(buffer: Any, value: Any, indices: Sequence[Any]) -> None:
     """Store a vector along the last axis, from these indices on."""
     *outer, last = indices
-    T.buffer_store(buffer, value, [*outer, tirx.Ramp(tirx.convert(last), 1, int(value.ty.dtype.lanes))])
+    store(buffer, value, *outer, tirx.Ramp(tirx.convert(last), 1, int(value.ty.dtype.lanes)))
 
 
 def transposed(rows: Sequence[Any]) -> list[Any]:
@@ -114,8 +155,7 @@ def transposed(rows: Sequence[Any]) -> list[Any]:
             if not i & width:
                 pair = [found[i], found[i + width]]
                 found[i], found[i + width] = (
-                    T.Bind(tirx.Shuffle(pair, [tirx.const(lane, "int32") for lane in order]))
-                    for order in (lower, upper)
+                    bind(tirx.Shuffle(pair, [tirx.const(lane, "int32") for lane in order])) for order in (lower, upper)
                 )
         width //= 2
     return found

@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tvm import tirx
-from tvm.tirx.script.builder import ir as T  # noqa: N812
 
 from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel
 from kintune.compiler.kernels.copies import CHUNK, copying_text, pairing_text
@@ -30,7 +29,10 @@ from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, element, place, scored
 from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
 from kintune.compiler.programs.kernel_writer import (
+    add,
     alloc,
+    bind,
+    importing,
     load,
     repeat,
     store,
@@ -155,7 +157,7 @@ class _Task:
         self.running = alloc("running", _LANES)  # of one row: small enough to stay in a register
         self.most, self.total = alloc("most", high), alloc("total", high)
         texts = [copying_text(converts=True), pairing_text(), *(text for _, text in self._kernels.values())]
-        with T.attr("inner", IMPORT, together(texts)):
+        with importing(IMPORT, together(texts)):
             if self.inner.kind == AMX:
                 _call(f"{texts[-1].name}_begin")
             self._pack_keys()
@@ -268,12 +270,12 @@ class _Task:
         """A product of rows that lie `line` floats apart by a panel, in steps of 32 values."""
         kernel, text = self._kernels[line, units]
         if self.inner.kind == AMX:
-            T.evaluate(_products(text, kernel, address(rows, 0), panel, address(target, offset), steps))
+            add(_products(text, kernel, address(rows, 0), panel, address(target, offset), steps))
             return
         with repeat(units * UNIT // _DOT_ROWS, "group") as group:
             sums = address(target, offset + group * (_DOT_ROWS * _COLUMNS))
             source = address(rows, group * (_DOT_ROWS * line))
-            T.evaluate(_products(text, kernel, source, panel, sums, steps * _LANES))
+            add(_products(text, kernel, source, panel, sums, steps * _LANES))
 
     def _softmax(self, start: Any, number: int, seen: Any) -> None:
         """Scores become exponentials in bf16; `total` becomes what each row of the result is multiplied by."""
@@ -350,7 +352,7 @@ class _Task:
         with repeat(number // _LANES, "group") as group:
             found = transposed([load(self.lanes, (group * _LANES + i, 0), _LANES) for i in range(_LANES)])
             while len(found) > 1:
-                found = [T.Bind(combine(found[i], found[i + 1])) for i in range(0, len(found), 2)]
+                found = [bind(combine(found[i], found[i + 1])) for i in range(0, len(found), 2)]
             store_vector(target, found[0], [group * _LANES])
 
     def _finish(self, start: Any, number: int) -> None:
@@ -385,8 +387,8 @@ def _behind(first: int) -> list[tuple[int, int]]:
 
 def _call(name: str, *arguments: Any) -> None:
     """A call of a function of the inner kernel's text."""
-    T.evaluate(call_copy(name, *arguments).value)
+    add(call_copy(name, *arguments))
 
 
 def _products(text: Text, kernel: Kernel, rows: Any, panel: Any, sums: Any, steps: Any) -> Any:
-    return call_kernel(text.name, kernel, [rows], [panel], sums, steps=steps).value
+    return call_kernel(text.name, kernel, [rows], [panel], sums, steps=steps)
