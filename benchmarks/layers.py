@@ -143,7 +143,7 @@ def _imported(models: list[str], shapes: list[str], every: int) -> Iterator[tupl
                 case, _ = pickle.loads((Path(suite.folder) / name).read_bytes())
                 path = Path(suite.folder) / "case.onnx"
                 try:
-                    path.write_bytes(case.model.SerializeToString())
+                    path.write_bytes(case.model)
                     yield f"suite:{name}", load(parse_ref(str(path)))
                 except Exception:  # what the importer refuses has no layers
                     continue
