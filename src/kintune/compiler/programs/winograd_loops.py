@@ -33,10 +33,11 @@ def looped_tile_of_data(
     _, height, width, _ = (int(extent) for extent in data.shape)
     lines = Lines()
     n, y, x = place_of_tile(p, lines, g)
-    down = [Axis(y, i - convolution.rows.before, g.high, height, g) for i in range(g.side)]
+    offsets = [i - convolution.rows.before for i in range(g.side)]
+    down = [Axis.of(y, (each, each), g.high, height, g) for each in offsets]
 
     def column(j: Any, inner: Lines, lane: Any) -> None:
-        across = Axis.at_any(x, j, (-left, g.side - 1 - left), g.wide, width, g)
+        across = Axis.of(x, (-left, g.side - 1 - left), g.wide, width, g, j)
         channel = first + lane
         read = [inner.let(across.read(data, n, each, channel)) for each in down]
         for i, value in enumerate(input_transform(g.m, read, inner.let)):
@@ -72,10 +73,10 @@ def looped_tile_of_results(
             inner.add(tirx.BufferStore(half, value, [g.at(i), j, lane]))
 
     def row(i: Any, inner: Lines, lane: Any) -> None:
-        down = Axis.at_any(y, i, (0, g.m - 1), g.high, height, g)
+        down = Axis.of(y, (0, g.m - 1), g.high, height, g, i)
         read = [inner.let(half[i, g.at(j), lane]) for j in range(g.side)]
         for j, value in enumerate(output_transform(g.m, read, inner.let)):
-            across = Axis(x, j, g.wide, width, g)
+            across = Axis.of(x, (j, j), g.wide, width, g)
             place, element = [n, down.index, across.index, first + lane], inner.let(value)
             if epilogue is None:
                 store = tirx.BufferStore(convolution.result, element, place)

@@ -98,27 +98,24 @@ def place_of_tile(p: Any, lines: Lines, g: Geometry) -> tuple[Any, Any, Any]:
     return image, lines.let(tirx.floormod(row, g.at(g.high)), g.index_type), across
 
 
-class Axis:
+class Axis(NamedTuple):
     """One row or column of a tile: its index in the image, and the conditions under which it is inside."""
 
-    def __init__(self, tile: Any, offset: int, count: int, extent: int, g: Geometry) -> None:
-        """`tile` is one of `count`, `offset` that of the row within its tile, and `extent` that of the image."""
-        self._set(tile * g.at(g.m) + g.at(offset), (offset, offset), count, extent, g)
+    index: Any
+    inside: list[Any]
 
     @classmethod
-    def at_any(cls, tile: Any, row: Any, offsets: tuple[int, int], count: int, extent: int, g: Geometry) -> Axis:
-        """The same for a loop variable `row` that counts from 0; `offsets` are those of its first and last value."""
-        axis = cls.__new__(cls)
-        axis._set(tile * g.at(g.m) + (row + g.at(offsets[0])), offsets, count, extent, g)
-        return axis
+    def of(cls, tile: Any, offsets: tuple[int, int], count: int, extent: int, g: Geometry, row: Any = None) -> Axis:
+        """The row of a tile, one of `count`, at the first of the `offsets`, or `row` behind it; the image has `extent`.
 
-    def _set(self, index: Any, offsets: tuple[int, int], count: int, extent: int, g: Geometry) -> None:
-        self.index = index
-        self.inside: list[Any] = []
-        if offsets[0] < 0:
-            self.inside.append(index >= g.at(0))
+        The last of the offsets is that of the last value of `row`.
+        """
+        first = g.at(offsets[0])
+        index = tile * g.at(g.m) + (first if row is None else row + first)
+        inside = [index >= g.at(0)] if offsets[0] < 0 else []
         if offsets[1] + (count - 1) * g.m >= extent:
-            self.inside.append(index < g.at(extent))
+            inside.append(index < g.at(extent))
+        return cls(index, inside)
 
     def read(self, data: Any, image: Any, other: Axis, channel: Any) -> Any:
         """The value at this column and the row `other`; zero outside of the image."""
@@ -142,10 +139,9 @@ class Lines:
         """Append a statement, which runs where all conditions hold."""
         self._statements.append(tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement)
 
-    def vectorised(self, lane: Any, g: Geometry, lanes: int | None = None) -> Any:
-        """The statements for so many lanes at once, by default for those of a vector."""
-        extent = g.at(g.lanes if lanes is None else lanes)
-        return tirx.For(lane, g.at(0), extent, tirx.ForKind.VECTORIZED, tirx.SeqStmt(self._statements))
+    def vectorised(self, lane: Any, g: Geometry, lanes: int) -> Any:
+        """The statements for so many lanes at once."""
+        return tirx.For(lane, g.at(0), g.at(lanes), tirx.ForKind.VECTORIZED, tirx.SeqStmt(self._statements))
 
     def followed_by(self, statements: Sequence[Any]) -> Any:
         """These statements, and then others."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import tvm
 from tvm.s_tir import ScheduleError
@@ -37,16 +37,6 @@ __all__ = ["generate_sketches", "is_schedulable", "parse_trace", "whole_sketch"]
 _LOCATIONS = 24  # an upper bound for the number of loops a producer can be computed at
 
 
-class _Origin(NamedTuple):
-    """The program of our own that a sketch is of, empty if of none, and its precision."""
-
-    program: str = ""
-    precision: str = FULL_PRECISION
-
-
-_RULES = _Origin()
-
-
 def generate_sketches(
     workload: str, module: tvm.IRModule, target: tvm.target.Target, precisions: frozenset[str] = frozenset()
 ) -> tuple[Sketch, ...]:
@@ -75,8 +65,10 @@ def whole_sketch(workload: str, module: tvm.IRModule, program: Program, variant:
     Raises:
         BuildError: the program does not compute the workload `module`, or there is no such variant of it.
     """
-    origin = _Origin(name_of(program, variant), program.precision)
-    return _sketch(workload, [], [], program.axes(module, variant), origin)
+    content = {"program": name_of(program, variant)}
+    if program.precision != FULL_PRECISION:
+        content["precision"] = program.precision
+    return _sketch(workload, [], [], program.axes(module, variant), content)
 
 
 def _by_rules(workload: str, module: tvm.IRModule, target: tvm.target.Target) -> dict[str, Sketch]:
@@ -123,18 +115,14 @@ def _parse(workload: str, trace: tvm.s_tir.Trace, names: _LoopNames) -> tuple[Sk
     sampled = [index for index, _ in decided]
     axes = tuple(_axis(instructions, index, decision, names) for index, decision in decided)
     decisions = tuple(tuple(value) if isinstance(value, list) else (value,) for _, value in decided)
-    return _sketch(workload, instructions, sampled, axes, _RULES), decisions
+    return _sketch(workload, instructions, sampled, axes, {}), decisions
 
 
 def _sketch(
-    workload: str, instructions: list[Any], sampled: list[int], axes: tuple[Axis, ...], origin: _Origin
+    workload: str, instructions: list[Any], sampled: list[int], axes: tuple[Axis, ...], origin: dict[str, str]
 ) -> Sketch:
-    """A sketch of instructions on the workload, or of the program of `origin`, which has none."""
-    content: dict[str, Any] = {"insts": instructions, "sampled": sampled}
-    if origin.program:
-        content["program"] = origin.program
-    if origin.precision != FULL_PRECISION:
-        content["precision"] = origin.precision
+    """A sketch of instructions on the workload; or of a program of our own without any, which `origin` names."""
+    content: dict[str, Any] = {"insts": instructions, "sampled": sampled, **origin}
     if named := [axis.names for axis in axes if isinstance(axis, NamedChoice)]:  # whatever values they may have
         content["names"] = named
     encoded = json.dumps(content, separators=(",", ":")).encode()
