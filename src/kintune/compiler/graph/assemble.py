@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import tvm
@@ -146,7 +146,10 @@ def assemble_plan(
             planned = plan_network(called, weights, linked, inputs=inputs, outputs=outputs, checks=checks)
             used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
             object_files = [each.built.object_file for name, each in linked.items() if name in used]
-            library = build_kernels(_with_a_kernel(_kernels(called, used)), target, object_files, threads)
+            kernels_used = _only(
+                called, lambda _, each: isinstance(each, tvm.tirx.PrimFunc) and str(each.attrs["global_symbol"]) in used
+            )
+            library = build_kernels(_with_a_kernel(kernels_used), target, object_files, threads)
             calls = describe_calls(planned.plan, planned.kernels, lowered, chosen)
             bounds = _bounds(planned, library, linked, target)
             return PlannedProgram(planned.plan, library.content, planned.weights, calls, kept, bounds)
@@ -278,15 +281,12 @@ def _SplitWeightPacking() -> tvm.transform.Pass:  # noqa: N802 - named as TVM na
     """`SplitLayoutRewritePreproc`, applied only to scheduled functions with blocks: it refuses other functions."""
 
     def split(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
-        functions = dict(module.functions_items())
-        aside = {
-            variable: function
-            for variable, function in functions.items()
-            if isinstance(function, tvm.tirx.PrimFunc) and not _has_scheduled_blocks(function)
-        }
-        rest = {variable: function for variable, function in functions.items() if variable not in aside}
-        done = relax.transform.SplitLayoutRewritePreproc()(tvm.IRModule(rest, attrs=module.attrs))
-        return tvm.IRModule({**dict(done.functions_items()), **aside}, attrs=done.attrs)
+        def goes(_: tvm.ir.GlobalVar, function: tvm.ir.BaseFunc) -> bool:
+            return not isinstance(function, tvm.tirx.PrimFunc) or _has_scheduled_blocks(function)
+
+        done = relax.transform.SplitLayoutRewritePreproc()(_only(module, goes))
+        aside = _only(module, lambda *each: not goes(*each))
+        return tvm.IRModule({**dict(done.functions_items()), **dict(aside.functions_items())}, attrs=done.attrs)
 
     return tvm.transform.module_pass(split, opt_level=0, name="SplitWeightPacking")
 
@@ -303,23 +303,14 @@ def _split(module: tvm.IRModule) -> tuple[tvm.IRModule | None, tvm.IRModule]:
     names = {variable.name_hint for variable in module.get_global_vars()}
     if _PACK not in names:
         return None, module
-    packing = relax.transform.DeadCodeElimination([_PACK])(_without(module, "main"))
-    return packing, relax.transform.DeadCodeElimination(["main"])(_without(module, _PACK))
+    packing = _only(module, lambda variable, _: variable.name_hint != "main")
+    main = _only(module, lambda variable, _: variable.name_hint != _PACK)
+    return relax.transform.DeadCodeElimination([_PACK])(packing), relax.transform.DeadCodeElimination(["main"])(main)
 
 
-def _kernels(module: tvm.IRModule, names: Collection[str]) -> tvm.IRModule:
-    """A module with the PrimFuncs whose global symbols are in `names`."""
-    functions = {
-        variable: function
-        for variable, function in module.functions_items()
-        if isinstance(function, tvm.tirx.PrimFunc) and str(function.attrs["global_symbol"]) in names
-    }
-    return tvm.IRModule(functions, attrs=module.attrs)
-
-
-def _without(module: tvm.IRModule, name: str) -> tvm.IRModule:
-    kept = {variable: function for variable, function in module.functions_items() if variable.name_hint != name}
-    return tvm.IRModule(kept, attrs=module.attrs)
+def _only(module: tvm.IRModule, keep: Callable[[tvm.ir.GlobalVar, tvm.ir.BaseFunc], bool]) -> tvm.IRModule:
+    """The module with those of its functions that are to be kept."""
+    return tvm.IRModule({name: each for name, each in module.functions_items() if keep(name, each)}, attrs=module.attrs)
 
 
 def _pack(packing: tvm.IRModule | None, weights: tuple[tvm.runtime.Tensor, ...]) -> tuple[tvm.runtime.Tensor, ...]:
@@ -388,8 +379,7 @@ def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, _Linked]) -> 
                 names[variable] = kernel_name(built.candidate)
                 linked[names[variable]] = _Linked(built, function)
         rewritten = pass_of(_CallFromOutside, names=names)(module)
-        kept = {variable: function for variable, function in rewritten.functions_items() if variable not in names}
-        return _with_a_kernel(tvm.IRModule(kept, attrs=module.attrs))
+        return _with_a_kernel(_only(rewritten, lambda variable, _: variable not in names))
 
     return tvm.transform.module_pass(link, opt_level=0, name="LinkCompiledKernels")
 
