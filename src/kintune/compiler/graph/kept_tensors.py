@@ -63,7 +63,7 @@ class _Call(NamedTuple):
     result: relax.Var | None
 
 
-def keep_tensors(module: tvm.IRModule, keepable: Mapping[str, Keepable], *, exact: bool = False) -> KeptTensors:
+def keep_tensors(module: tvm.IRModule, keepable: Mapping[str, Keepable], *, exact: bool) -> KeptTensors:
     """Keep all tensors in bf16 that can be; with `exact`, only those that all their readers round to bf16 anyway.
 
     `keepable` describes functions by their names in `module`; others are called with fp32.

@@ -47,11 +47,11 @@ class Planned(NamedTuple):
 def plan_network(
     module: tvm.IRModule,
     weights: Sequence[tvm.runtime.Tensor],
-    external: Collection[str] = (),
+    external: Collection[str],
     *,
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
-    checks: Sequence[IndexCheck] = (),
+    checks: Sequence[IndexCheck],
 ) -> Planned:
     """Plan the function `main(inputs..., weights...)` of a module, after the pass `CallTIRRewrite`.
 

@@ -97,9 +97,7 @@ def bytes_of_a_task(pattern: AttentionPattern) -> int:
     return 4 * (panels * _COLUMNS + rows * 2 * UNIT)
 
 
-def write_narrow(
-    function: Any, pattern: AttentionPattern, inner: Inner, blocks: int, kept: frozenset[int] = frozenset()
-) -> Any:
+def write_narrow(function: Any, pattern: AttentionPattern, inner: Inner, blocks: int, kept: frozenset[int]) -> Any:
     """A module whose `main` computes the attention of `function`, each head in so many blocks of queries.
 
     The pattern must have at least 16 queries.  Query and key must be contiguous along the depth, values along the
