@@ -259,7 +259,7 @@ def test_a_network_computes_the_same(size: str, small_conv: Small, run_program: 
 
 def test_arithmetic_is_less_than_the_workload_s() -> None:
     from kintune.compiler.graph.workload import describe
-    from kintune.compiler.programs.arithmetic import flops_of, least_flops
+    from kintune.compiler.programs.registry import flops_of, least_flops
 
     described = describe("conv", workload(Case(height=28, width=28, channels=128, filters=128)))
     names = [f"winograd_blocked.5:{variant}" for variant in ("4x16", "2x16")]
