@@ -26,7 +26,7 @@ def main(a: T.Buffer((6, 8), "float32"), b: T.Buffer((6, 8), "float32")):
 
 
 class Doubling:
-    """A program that is written as a whole; its axis is the width of its vectors."""
+    """What a program says that is written as a whole; its axis is the width of its vectors."""
 
     name = "doubling"
     version = 3
@@ -39,7 +39,7 @@ class Doubling:
     def axes(self, module: Any, variant: str) -> tuple[Any, ...]:
         return (NamedChoice(("width",), tuple((width,) for width in self.widths)),)
 
-    def write(self, module: Any, variant: str, decisions: Any) -> Any:
+    def written(self, module: Any, variant: str, decisions: Any, kept: Any) -> Any:
         import tvm
         from tvm.script import tirx
 
@@ -61,8 +61,9 @@ def doubled(monkeypatch: pytest.MonkeyPatch) -> Any:
     from tvm import te, topi
 
     from kintune.compiler.programs import registry
+    from kintune.compiler.programs.program import Program
 
-    monkeypatch.setattr(registry, "PROGRAMS", (Doubling(),))
+    monkeypatch.setattr(registry, "PROGRAMS", (type("Doubling", (Doubling, Program), {})(),))
     a = te.placeholder((6, 8), name="a")
     function = te.create_prim_func([a, topi.multiply(a, 2.0)])
     return tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
@@ -126,7 +127,7 @@ def test_a_program_whose_rule_or_text_fails_has_no_candidates(
     sketches = generate_sketches("w", doubled, cpu_target())
     space = TvmSpace({"w": doubled}, sketches, cpu_target(), Processor(), 1)
     monkeypatch.setattr(Doubling, "rule", broken)
-    monkeypatch.setattr(Doubling, "write", broken)
+    monkeypatch.setattr(Doubling, "written", broken)
     assert {candidate.sketch for candidate in space.rules("w", 4)} == {sketch.digest for sketch in sketches[1:]}
     assert capfd.readouterr().err == "the rule of program doubling fails: RuntimeError: no such index\n"
     assert space.verify([Candidate("w", sketches[0].digest, ((0,),))]) == [None]
