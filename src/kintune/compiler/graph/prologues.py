@@ -8,16 +8,15 @@ no difference that can be measured (`benchmarks/prologues.py`).
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.norm_rules import NORM
-from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of, rewriting_pass, static_shape, variables_in
+from kintune.compiler.graph.rewriting import CALL_KERNEL, Rewriter, operator_of, pass_of, static_shape
 from kintune.compiler.kernels.contraction import multiplies_rows
 from kintune.compiler.programs.row_passes import read_rows
 from kintune.compiler.programs.rows import row_statement
@@ -28,29 +27,20 @@ _MOST_ROWS, _MOST_WEIGHTS = 16, 1 << 18  # of a product that takes short enough
 _LEAST_COLUMNS, _LEAST_WEIGHTS = 16, 4096  # of a product that is worth a kernel of its own
 
 
-def FusePrologues() -> tvm.transform.Pass:  # noqa: N802 - named as TVM names its passes
+class _FusePrologues(Rewriter):
     """A pass, behind TVM's `FuseOps`, that makes one function of a norm and the product that reads it."""
-    return rewriting_pass("FusePrologues", _FusePrologues)
 
-
-@mutator
-class _FusePrologues(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule) -> None:
         super().__init__(module)
-        self._module = module
-        self._values: dict[relax.Var, relax.Expr] = {}
         self._norms: dict[relax.Var, relax.Var] = {}  # the variable of a product, and that of the norm which it reads
 
-    def visit_dataflow_block_(self, block: relax.DataflowBlock) -> relax.BindingBlock:
-        uses: Counter[relax.Var] = Counter()
-        for binding in block.bindings:
-            self._values[binding.var] = binding.value
-            uses.update(variables_in(binding.value))
+    def learn(self, block: relax.DataflowBlock) -> None:
+        """Find the products and norms."""
+        super().learn(block)
         for binding in block.bindings:
             data = self._data(binding.value)
-            if data is not None and uses[data] == 1 and self._is_norm(data):
+            if data is not None and self._bindings.is_inner(data) and self._is_norm(data):
                 self._norms[binding.var] = data
-        return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: relax.VarBinding) -> None:
         if any(binding.var.same_as(norm) for norm in self._norms.values()):
@@ -72,12 +62,12 @@ class _FusePrologues(PyExprMutator):  # type: ignore[misc]
             data, weights = given.get(data, data), given.get(weights, weights)
         columns, depth = ((static_shape(each) or (0,))[-1] for each in (first, data))
         is_worth = columns >= _LEAST_COLUMNS and _LEAST_WEIGHTS <= columns * depth <= _MOST_WEIGHTS
-        is_computed = isinstance(data, relax.DataflowVar) and data in self._values
+        is_computed = isinstance(data, relax.DataflowVar) and data in self._bindings.values
         return data if is_worth and isinstance(weights, tvm.ir.GenericConst) and is_computed else None
 
     def _is_norm(self, variable: relax.Var) -> bool:
         """Whether a tensor is a norm of few rows, along its last axis, by a kernel that computes nothing else."""
-        value, shape = self._values[variable], static_shape(variable)
+        value, shape = self._bindings.value(variable), static_shape(variable)
         if operator_of(value) != CALL_KERNEL or shape is None or math.prod(shape[:-1]) > _MOST_ROWS:
             return False
         function = self._module[value.args[0]]
@@ -103,7 +93,7 @@ class _FusePrologues(PyExprMutator):  # type: ignore[misc]
 
     def _fused(self, norm: relax.Var, product: relax.Call) -> relax.Call:
         """A call of a new function that computes a norm and a product of it."""
-        first = self._values[norm]
+        first = self._bindings.value(norm)
         operands = {_key(each): each for each in (*_operands(first), *_operands(product))}
         given = [each for key, each in operands.items() if key != _key(norm)]
         params = [relax.Var(f"p{number}", each.ty) for number, each in enumerate(given)]
@@ -129,6 +119,9 @@ class _FusePrologues(PyExprMutator):  # type: ignore[misc]
             for binding in block.bindings:
                 inner[_key(binding.var)] = builder.emit(_with(binding.value, inner))
         return inner[_key(function.body.body)]
+
+
+FusePrologues = partial(pass_of, _FusePrologues)
 
 
 def _key(expression: relax.Expr) -> int:
