@@ -13,6 +13,7 @@ LONG = (
     "tests/models/test_onnx_suite.py",
     "tests/acceptance/test_hybrid.py",
     "tests/validate/test_validation.py",
+    "tests/compiler/programs/test_sums.py",
     "tests/compiler/programs/test_narrow_attention.py",
     "tests/models/torch_converters/test_programs.py",
     "tests/kintune_lab/bench/test_smoke.py",
@@ -38,7 +39,6 @@ LONG = (
     "tests/workers/engine/test_local_failures.py",
     "tests/kintune_lab/tuners/test_tuners.py",
     "tests/tuning/job/test_job_baselines.py",
-    "tests/compiler/programs/test_byte_products.py",
 )
 """Files whose tests take longer than 20 seconds together, the longest first."""
 
