@@ -212,7 +212,7 @@ class TaskRows(Rows):
         statements, origin = ([], batch) if self.before is None else self.before(batch, start)
 
         def row(r: Any) -> Any:
-            return self.copy(batch, start + r, r * index(self.lines.pitch), origin)
+            return self.copy(batch, self._number(start + r), r * index(self.lines.pitch), origin)
 
         return [*statements, loop("row", self._valid(start, self.units), row)], first
 
@@ -224,12 +224,27 @@ class TaskRows(Rows):
     def stored(self, batch: Any, first: Any, number: int, store: Callable[[Any, Any], Any]) -> Any:
         """The statement that stores so many units from one on."""
         start = first * index(self.height)
-        return loop("row", self._valid(start, number), lambda r: store(r, self._indices(batch, start + r)[0]))
+
+        def row(r: Any) -> Any:
+            place, _ = self._indices(batch, self._number(start + r))
+            return store(r, place)
+
+        return loop("row", self._valid(start, number), row)
+
+    @property
+    def _divides(self) -> bool:
+        """Whether each task has as many rows."""
+        length, each = self.lines.length, self.units * self.height
+        return isinstance(length, int) and bool(length % each == 0)
 
     def _valid(self, start: Any, number: int) -> Any:
         """The rows that there are of so many units from a row on."""
-        rows, length = number * self.height, self.lines.length
-        return rows if length % (self.units * self.height) == 0 else tirx.min(index(rows), index(length) - start)
+        rows = number * self.height
+        return rows if self._divides else tirx.min(index(rows), index(self.lines.length) - start)
+
+    def _number(self, row: Any) -> Any:
+        """The number of a row, so that indices which are quotients of it are proven to be in bounds, too."""
+        return row if self._divides or len(self.extents) == 1 else tirx.min(row, index(self.lines.length - 1))
 
 
 def copied_lines(lines: Lines, height: int, units: int) -> int:
