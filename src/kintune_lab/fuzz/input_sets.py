@@ -32,6 +32,9 @@ which is the root of `epsilon` where all elements are equal.
 _CUT = frozenset({"Resize", "Upsample"})
 """Operators that interpolate integers, and cut what they have computed: 156.99999 becomes 156."""
 
+_TRANSFORMS = frozenset({"DFT", "STFT"})
+"""Operators whose error is relative to the largest of their results, also where these would be 0."""
+
 _IN_FLOAT32 = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization"})
 """Operators that are computed in float32 where their operands are float64."""
 
@@ -83,6 +86,8 @@ def noisy_values(case: Case, evaluator: Evaluator, values: Values, seed: int) ->
             exact = node.op_type in _STEPS or all(_is_whole(found[name]) for name in node.input if name)
             if node.op_type in _CUT:
                 computed = {name: _one_more_or_less(rng, np.asarray(value)) for name, value in computed.items()}
+            if node.op_type in _TRANSFORMS:
+                computed = {name: _with_common_noise(rng, np.asarray(value)) for name, value in computed.items()}
             size = _NOISE["float32"] if node.op_type in _IN_FLOAT32 else 0.0
             found |= {name: with_noise(rng, value, whole=exact, least=size) for name, value in computed.items()}
     except Refused:
@@ -108,6 +113,15 @@ def _one_more_or_less(rng: np.random.Generator, array: Array) -> Array:
         return array
     limits = np.iinfo(array.dtype)
     moved: Array = np.clip(array.astype(np.int64) + rng.choice((-1, 1), array.shape), limits.min, limits.max)
+    return moved.astype(array.dtype)
+
+
+def _with_common_noise(rng: np.random.Generator, array: Array) -> Array:
+    """Floats with noise relative to the largest finite one; others as they are."""
+    if array.dtype.name not in _NOISE:
+        return array
+    largest = np.abs(array[np.isfinite(array)].astype(np.float64)).max(initial=0.0)
+    moved: Array = array + _NOISE[array.dtype.name] * largest * rng.choice((-1.0, 1.0), array.shape)
     return moved.astype(array.dtype)
 
 

@@ -12,7 +12,7 @@ from kintune.models.evaluation import deviates
 from kintune.models.onnx_nodes import subgraphs, used_tensors
 from kintune_lab.fuzz.comparing import difference
 from kintune_lab.fuzz.evaluation import Evaluator, Value, attribute
-from kintune_lab.fuzz.values import Array
+from kintune_lab.fuzz.values import Array, is_large
 
 __all__ = ["DIFFERENCES", "KnownDifference", "expected_of", "is_overruled", "undefined"]
 
@@ -303,6 +303,12 @@ def _shifts_far(node: NodeProto, operands: _Operands) -> bool:
     return bool((operands[1] >= 8 * operands[0].dtype.itemsize).any())
 
 
+def _overflows(node: NodeProto, operands: _Operands) -> bool:
+    """Whether operands are infinite, or so large that products of them may be."""
+    floats = [each for each in operands if isinstance(each, np.ndarray) and each.dtype.kind == "f"]
+    return _has_special(node, operands) or any(is_large(each).any() for each in floats)
+
+
 def _hides(node: NodeProto, operands: _Operands) -> bool:
     """Whether a causal mask may hide what is not finite: a weight of 0 times that is not read (docs/models.md)."""
     is_causal = any(attribute(node, name, 0) for name in ("is_causal", "unidirectional"))
@@ -333,7 +339,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     "Scatter": _writes_twice,
     "ScatterElements": _writes_twice,
     "ScatterND": _writes_twice,
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), _has_special),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), _overflows),
     **dict.fromkeys(("ConvTranspose", "Resize", "Upsample"), _has_special),
     **dict.fromkeys(("DFT", "STFT"), _has_large),
     "BlackmanWindow": lambda node, operands: bool(operands[0] < 3),
@@ -358,7 +364,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
 
 Not defined are numbers out of the range of an integer type, integers divided by zero, elements written twice, the bits
 and the order of NaN (onnxruntime's Hardmax treats it in half precision as it does not in float32), and coordinates that
-are no numbers.  onnxruntime clamps NaN in recurrent layers; zeros between the weights of a transposed convolution make
-NaN of infinities, as Fourier transforms and resizing do; short windows are rounding alone.  It does not write quantised
-products of no elements, and ends the process where RoiAlign has an image without pixels.
+are no numbers.  onnxruntime clamps NaN and infinities in recurrent layers; zeros between the weights of a transposed
+convolution make NaN of infinities, as Fourier transforms and resizing do; short windows are rounding alone.  It does
+not write quantised products of no elements, and ends the process where RoiAlign has an image without pixels.
 """

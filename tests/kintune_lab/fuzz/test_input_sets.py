@@ -25,3 +25,14 @@ def test_norms_of_equal_integers_are_noise(operator: str) -> None:
     spreads = [np.ptp(np.asarray(each["y"])) for each in moved if each is not None]
     assert spreads
     assert not max(spreads) < 0.1  # or NaN
+
+
+def test_transforms_have_noise_where_they_are_zero() -> None:
+    given = {"x": np.ones((1, 8, 1), np.float32)}
+    node = helper.make_node("DFT", ["x"], ["y"])
+    drawn = DrawnGraph(17, [node], {**given}, {"x": Leaf(constant=False)})
+    evaluator = Evaluator(17)
+    drawn.values.update(evaluator.run(node, given))
+    moved = noisy_values(as_case(drawn), evaluator, drawn.values, 0)
+    assert moved is not None
+    assert np.asarray(moved["y"])[0, 1:].all()

@@ -42,3 +42,16 @@ def test_what_onnxruntime_computes_wrongly_is_in_no_graph_inside() -> None:
     node = helper.make_node("If", ["c"], ["z"], then_branch=outer, else_branch=outer)
     for value, expected in ((1, False), (1 << 40, True)):
         assert undefined(node, {"c": np.array(True), "x": np.array([value], np.int64)}) is expected
+
+
+def test_what_is_not_defined() -> None:
+    big, empty = np.array([1 << 40, 1 << 40, 2], np.int64), np.zeros((2, 0), np.uint8)
+    product = helper.make_node("QLinearMatMul", ["a", "s", "z", "b", "s", "z", "s", "z"], ["y"])
+    common = {"s": np.array(0.5, np.float32), "z": np.array(1, np.uint8), "b": empty.T}
+    assert undefined(product, {**common, "a": empty})
+    assert undefined(helper.make_node("ReduceProd", ["x"], ["y"]), {"x": big})
+    assert not undefined(helper.make_node("ReduceProd", ["x"], ["y"]), {"x": big[1:]})
+    layer = helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=1)
+    weights = {"w": np.ones((1, 1, 1), np.float32), "r": np.ones((1, 1, 1), np.float32)}
+    for value, expected in ((1e4, False), (3e38, True)):
+        assert undefined(layer, {**weights, "x": np.full((1, 1, 1), value, np.float32)}) is expected
