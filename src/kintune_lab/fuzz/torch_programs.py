@@ -47,6 +47,7 @@ _LEFT_OUT = (
 _LEFT_OUT_EXACTLY = ("normal", "resize_", "resize_as_", "equal", "allclose", "nn.functional.fractional_max_pool2d")
 _SPREADING = ("conv_transpose", "fft", "stft", "grid_sampl")  # what is not finite spreads otherwise than in eager mode
 _PLACES = ("kthvalue", "topk")  # that of equal elements is any of theirs
+_BOUNDARIES = {"bucketize": 1, "searchsorted": 0}  # which operand has them, in ascending order
 _DTYPES = (torch.float32,) * 6 + (torch.float64, torch.float16, torch.int64, torch.int32, torch.bool)
 _KEPT = (
     torch.float32,
@@ -118,13 +119,17 @@ def _tensors(result: Any) -> list[torch.Tensor]:
 def _is_undefined(node: _Node, given: Mapping[str, torch.Tensor], results: Sequence[torch.Tensor]) -> bool:
     """Whether PyTorch leaves results open.
 
-    They are parts of a decomposition that there is not, as its last result says, places among equal elements, or what
-    overflows in half precision, since what does so inside of an operator depends on how it is computed.
+    They are parts of a decomposition that there is not, as its last result says, places among equal elements or among
+    boundaries without an order, or what overflows in half precision, since what does so inside of an operator depends
+    on how it is computed.
     """
     if any(each.dtype == torch.float16 and not each.isfinite().all() for each in results):
         return bool(all(given[name].isfinite().all() for name in node.reads))
     if node.operator.endswith("_ex"):
         return bool(results[-1].any())
+    if node.operator in _BOUNDARIES:
+        boundaries = given[node.reads[_BOUNDARIES[node.operator]]]
+        return bool((boundaries[..., 1:] < boundaries[..., :-1]).any() or boundaries.isnan().any())
     if node.operator not in _PLACES:
         return False
     data = given[node.reads[0]]

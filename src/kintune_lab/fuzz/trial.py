@@ -33,6 +33,7 @@ DRAWN, REFERRED = "drawn", "computed by the references"
 
 _SETS = 3  # of inputs
 _APPROXIMATED = re.compile("sigmoid|tanh|erf|gelu|lstm|gru|rnn", re.IGNORECASE)
+_INFINITE_OR_NOT = "MatMulNBits"  # takes zero points off with a sum of data: an infinity may be NaN (docs/models.md)
 _SHARED = 24  # each so many models, a node runs in onnxruntime, which costs as much as two models
 _FLOOR = 1e-7  # onnxruntime's polynomials of these are as far from small values
 _FLOOR_OF_GELU = 1e-6  # of `x * (1 + tanh(y))` half a unit of the 1 times x is left where the tanh is nearly -1
@@ -198,6 +199,7 @@ class Trial:
             outputs = dict(zip(part.outputs, computed.values(), strict=True))
             tensors = [values[name] for name in part.tensors]
             large = any(isinstance(v, np.ndarray) and v.dtype.kind == "f" and is_large(v).any() for v in tensors)
+            large = large or any(_INFINITE_OR_NOT in name for name in operators)
             floor = _FLOOR if any(map(_APPROXIMATED.search, operators)) else 0.0
             floor = _FLOOR_OF_GELU if any("gelu" in name.lower() for name in operators) else floor
             samples: list[Values] = []

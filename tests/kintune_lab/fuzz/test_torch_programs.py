@@ -1,0 +1,31 @@
+"""Which results of PyTorch's operators are not compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.tools import require
+
+torch = require("torch")
+T = torch.tensor
+
+
+@pytest.mark.parametrize(
+    ("operator", "operands", "results", "expected"),
+    [
+        ("linalg.cholesky_ex", [T([[1.0]])], [T([[1.0]]), T(0)], False),
+        ("linalg.cholesky_ex", [T([[-1.0]])], [T([[-1.0]]), T(1)], True),
+        ("topk", [T([1.0, 2])], [T([2.0]), T([1])], False),
+        ("topk", [T([2.0, 2])], [T([2.0]), T([1])], True),
+        ("bucketize", [T([0.5]), T([0.0, 1])], [T([1])], False),
+        ("bucketize", [T([0.5]), T([1.0, 0])], [T([1])], True),
+        ("exp", [T([9.0]).half()], [T([8103.0]).half()], False),
+        ("exp", [T([99.0]).half()], [T([torch.inf]).half()], True),
+    ],
+)
+def test_what_pytorch_leaves_open(operator: str, operands: list[object], results: list[object], expected: bool) -> None:
+    from kintune_lab.fuzz.torch_programs import _is_undefined, _Node
+
+    names = tuple(f"x{number}" for number in range(len(operands)))
+    node = _Node(operator, lambda: None, (), names, ())
+    assert _is_undefined(node, dict(zip(names, operands, strict=True)), results) is expected
