@@ -29,20 +29,19 @@ from kintune.compiler.kernels.contraction import (
     Reach,
     described,
 )
+from kintune.compiler.kernels.cutting import cut
 from kintune.compiler.kernels.epilogue import Epilogue, epilogue_of
-from kintune.compiler.kernels.loops import INDEX, as_root, replaced, sequence
+from kintune.compiler.kernels.loops import INDEX, replaced
 from kintune.compiler.kernels.padding_block import Padding, padding_of
-from kintune.compiler.space.weights import LAYOUT_FREE, weight_positions
+from kintune.compiler.space.weights import weight_positions
 from kintune.compiler.tir import nodes_in, plain_schedule
 from kintune.errors import BuildError
 from kintune.models.blockwise import ANNOTATION, BITS, PACKED, REAL, Blockwise, parse_blockwise
 from kintune.models.blockwise_kernel import weight_of
 
-__all__ = ["Joined", "find", "has_prologue", "joined", "linear", "require", "restored"]
+__all__ = ["Joined", "find", "joined", "linear", "require"]
 
 _IMAGE = 3  # axes of images, rows and columns, before those of channels
-
-_OF_A_PROLOGUE = 2  # sums at least, where one is in a prologue
 
 _WORKLOADS = 32  # whose contractions are kept, since several programs ask for them again and again
 
@@ -105,61 +104,12 @@ def joined(
 def _joined(
     module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds: tuple[str, ...], prologues: bool
 ) -> Joined | None:
-    cut = _cut(function)
-    if cut is None:
+    parts = cut(function)
+    if parts is None:
         return _alone(module, function, types, kinds)
-    found = _alone(tvm.IRModule({"main": cut[0]}, attrs=module.attrs), cut[0], types, kinds) if prologues else None
-    return None if found is None else found._replace(found=found.found._replace(prologue=cut[1]))
-
-
-def _cut(function: tvm.tirx.PrimFunc) -> tuple[tvm.tirx.PrimFunc, tvm.tirx.PrimFunc] | None:
-    """The function without the blocks that compute the data of its last sum, if these have sums, and a function of
-    them.  Both have the data as another parameter.
-    """
-    nests = nests_of(function)
-    sums = [at for at, nest in enumerate(nests or ()) if nest.block.init is not None]
-    if nests is None or len(sums) < _OF_A_PROLOGUE:
-        return None
-    for operands in _operands(nests[sums[-1]]):
-        data, inside, read = operands.data.source, list[int](), [operands.data.source]
-        for at in reversed(range(sums[-1])):
-            if _is_one_of(nests[at].block.body.buffer, read):
-                inside.insert(0, at)
-                read += [load.source for load in loads_in(nests[at].block)]
-        made = [nests[at].block.body.buffer for at in inside]
-        outside = [at for at in range(len(nests)) if at not in inside]
-        readers = [at for at in outside if any(_is_one_of(load.source, made) for load in loads_in(nests[at].block))]
-        if readers != [sums[-1]] or not set(inside).intersection(sums):
-            continue
-        parts = []
-        for chosen in (outside, inside):
-            own = [each for each in function.body.block.alloc_buffers if _is_one_of(each, made) == (chosen is inside)]
-            buffers = [each for each in own if not each.same_as(data)]
-            body = as_root(sequence([nests[at].statement for at in chosen]), buffers)
-            parts.append(tvm.tirx.PrimFunc([*function.params, data], body, function.ret_type, function.attrs))
-        return parts[0], parts[1]
-    return None
-
-
-def has_prologue(function: tvm.tirx.PrimFunc) -> bool:
-    """Whether blocks with sums of their own compute the data of a function's last sum."""
-    return _cut(function) is not None
-
-
-def restored(module: tvm.IRModule, sums: Joined) -> tvm.IRModule:
-    """A program that was written for the module of `sums`, as one for the whole workload.
-
-    Schedules may no longer choose the layout of what the prologue reads.
-    """
-    prologue, function = sums.found.prologue, module["main"]
-    if prologue is None:
-        return module
-    read = [load.source for load in loads_in(prologue.body)]
-    *params, _ = function.params
-    free = [at for at in sorted(weight_positions(function)) if not _is_one_of(prologue.params[at], read)]
-    made = tvm.tirx.PrimFunc(params, function.body, function.ret_type, function.attrs)
-    made = made.with_attr(LAYOUT_FREE, free) if free else made.without_attr(LAYOUT_FREE)
-    return tvm.IRModule({"main": made}, attrs=module.attrs)
+    rest = tvm.IRModule({"main": parts.rest}, attrs=module.attrs)
+    found = _alone(rest, parts.rest, types, kinds) if prologues else None
+    return None if found is None else found._replace(found=found.found._replace(prologue=parts.prologue))
 
 
 def _alone(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds: tuple[str, ...]) -> Joined | None:

@@ -15,8 +15,9 @@ import tvm
 from kintune.compiler.kernels.contraction import DENSE, Contraction
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.cost import Work
+from kintune.compiler.kernels.cutting import restored
 from kintune.compiler.kernels.instructions import PAIRS, TILE_ROWS
-from kintune.compiler.kernels.reading import Joined, joined, require, restored
+from kintune.compiler.kernels.reading import Joined, joined, require
 from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.panel_form import SIZE, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import kernels, write_sum
@@ -87,7 +88,7 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
         others = tuple(params[position] for position in sorted(kept - {data, result}))
         in_bf16 = Kept(data in kept, result in kept, others)
         stages = write_sum(matched.found, case.inner, tiling, matched.epilogue, in_bf16)
-        return restored(with_stages(matched.module, matched.found, stages, matched.epilogue), matched)
+        return restored(with_stages(matched.module, matched.found, stages, matched.epilogue), matched.found.prologue)
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
         """The positions of the parameters that may be of bf16: data, what is stored, and what is read with the sums.

@@ -9,7 +9,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import tvm
 
 from kintune.compiler.kernels.cost import Work, cycles
-from kintune.compiler.kernels.reading import Joined, restored
+from kintune.compiler.kernels.cutting import restored
+from kintune.compiler.kernels.reading import Joined
 from kintune.compiler.kernels.stages import Stages, with_stages
 from kintune.compiler.programs.choice_lists import ChoiceLists
 from kintune.compiler.programs.program import Program
@@ -51,7 +52,7 @@ class TilingProgram(Program, Generic[C, T]):
         case = self.case(module, variant)
         changed, found, epilogue = case.sums
         written = with_stages(changed, found, self.stages(case, self.picked(case, decisions)), epilogue)
-        return restored(written, case.sums)
+        return restored(written, found.prologue)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""

@@ -14,7 +14,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from kintune.compiler.faults import left_out
 from kintune.compiler.kernels.contraction import narrow_sums
-from kintune.compiler.kernels.reading import has_prologue
+from kintune.compiler.kernels.cutting import has_prologue
 from kintune.compiler.programs.program import Program, pattern_of
 from kintune.compiler.programs.registry import applicable, name_of
 from kintune.compiler.space.generator import load_intrinsics, space_generator
