@@ -413,7 +413,7 @@ SUMS: dict[str, st.SearchStrategy[Any]] = {
     "rows of a norm": st.builds(
         RowsOfNorm, st.sampled_from(((1,), (3,), (16,), (2, 7))), _edges, _deep, st.booleans(),
         st.sampled_from(("rms", "layer")),
-    ),
+    ).filter(lambda each: each.depth > 1),
     "convolution": st.builds(Image, _images()),
     "few positions": st.builds(Image, _images(height=st.integers(1, 4), width=st.integers(1, 5))),
     "pointwise": st.builds(Image, _images(kernel=st.just((1, 1)), pads=_NONE, dilation=_ONE)),
@@ -459,7 +459,9 @@ SUMS: dict[str, st.SearchStrategy[Any]] = {
         st.sampled_from(("", "scaled")),
     ),
     "few bits": st.builds(FewBits, *_few_bits),
-    "few bits of a norm": st.builds(FewBits, *_few_bits, st.sampled_from(("rms", "layer"))),
+    "few bits of a norm": st.builds(FewBits, *_few_bits, st.sampled_from(("rms", "layer"))).filter(
+        lambda each: each.depth > 1
+    ),
 }  # fmt: skip
 """The kinds of sums, each drawn with its extents at edges and with what follows it."""
 

@@ -105,7 +105,7 @@ def test_each_program_computes_each_kind_of_sums(writer: Writer, kind: str, data
     try:
         decisions = drawn_decisions(writer, module, data)
     except BuildError as error:
-        assert re.search("no register tile|row by row", str(error))  # noqa: PT017
+        assert "no register tile" in str(error)  # noqa: PT017
         return
     agree(writer, module, decisions, proven=kind in PROVEN)
 
