@@ -348,10 +348,12 @@ def _access(nest: Nest, operands: _Operands, padding: Padding) -> _Access | None
     return None if image is None else (kind, *image[:3], (*image[3], *rest))
 
 
-def _known(nest: Nest, operands: _Operands, padding: Padding, operator: Operator) -> _Access:
-    """What the loops read of which lowering knows the operator."""
+def _known(nest: Nest, operands: _Operands, padding: Padding, operator: Operator) -> _Access | None:
+    """What the loops read of which lowering knows the operator; a product with other axes by now is read anew."""
     indices, kept = operands.places, nest.variables(reducing=False)
     size, results = (constant_shape(each) or () for each in (padding.data, nest.block.body.buffer))
+    if not operator.convolves and size[:-1] != results[:-1]:
+        return _access(nest, operands, padding)
     kernel = tuple(map(int, operands.sources[0].shape))[:2] if operator.convolves else (1, 1)
     kind = BATCHED if operator.batched else DENSE
     if operator.groups:
