@@ -362,8 +362,6 @@ def _known(nest: Nest, operands: _Operands, padding: Padding, operator: Operator
     if not operator.groups and kernel == (1, 1) and not padding.is_any and size[:-1] == results[:-1]:
         number = math.prod(size[:-1])
         return kind, 1, Reach(), Reach(number, number), (None, None, *rest)
-    if not operator.convolves:  # the parameter is the left operand, and so the right one is the data
-        return _access(nest, operands, padding)
     rows, columns = (
         Reach(
             size[axis + 1],
