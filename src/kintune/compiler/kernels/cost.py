@@ -85,10 +85,11 @@ def cycles(work: Work, machine: Processor) -> float:
     of_core = work.panels * work.parts / max(1, min(work.parts, machine.threads)) * panel
     rate = _OWN_BYTES if 0 < of_core <= own else _FAR_BYTES
     fetched = work.panels * (panel + work.beside) / rate  # once
+    exposed = 0.0
     if work.parts:
         fetched += data * work.row_bytes / _FAR_BYTES
-    shorter, longer = sorted((products_of_task, fetched))
-    task = longer + _BESIDE * shorter + work.copied / _COPIED_BYTES + _TASK
+        exposed = _BESIDE * min(products_of_task, fetched)
+    task = max(products_of_task, fetched) + exposed + work.copied / _COPIED_BYTES + _TASK
     before = work.brought / machine.threads * (1 / _COPIED_BYTES + 1 / _SHARED_BYTES)
     started = (_WAKE if work.tasks > 1 else 0.0) + (before + _LAUNCH if before else 0.0)
     return -(-work.tasks // machine.threads) * task + started
