@@ -1,7 +1,8 @@
 """Decisions of earlier programs, which were places in lists, mean what they meant.
 
 `earlier_programs.kr` was written in November 2026, before decisions had names: measurements of every program of then,
-the last two of one that is no more.  The origin of each measurement is what its decisions picked.
+the last two of one that is no more.  The origin of each measurement is what its decisions picked.  Indices, which
+had 32 bits in some of these workloads, have 64, as in all networks.
 """
 
 from __future__ import annotations
