@@ -32,7 +32,8 @@ def written(normed: Normed, folder: Path, data: Any = None) -> Written:
         ({"after": "twice"}, [("rms_norm",), ("matmul", "relu"), ("matmul", "add")]),  # each product would compute it
         ({"bits": 32, "columns": 64}, [("rms_norm", "matmul")]),
         ({"lead": (40,)}, [("rms_norm",), ("matmul",)]),  # where the product takes long, nothing is gained
-        ({"inputs": 1024, "columns": 512}, [("rms_norm",), ("matmul",)]),
+        ({"bits": 32, "inputs": 1024, "columns": 512}, [("rms_norm",), ("matmul",)]),
+        ({"inputs": 1024, "columns": 512}, [("rms_norm", "matmul")]),
         ({"columns": 8}, [("rms_norm",), ("matmul",)]),  # no program of ours computes such a product
         ({"norm": "axes", "lead": (2, 3)}, [("layer_norm",), ("matmul",)]),  # no row is normed by itself
     ],
@@ -62,6 +63,7 @@ def chosen(network: Any, target: Any) -> dict[str, tuple[Sketch, Candidate]]:
         ((1, 1), 100, 8, "relu"),
         ((2, 7), 63, 4, "relu"),
         ((16,), 200, 2, ""),
+        ((2,), 1024, 4, ""),
         ((3,), 129, 32, "relu"),
     ],
 )

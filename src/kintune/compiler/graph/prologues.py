@@ -1,8 +1,8 @@
 """Puts a norm into the function of the product that alone reads it: the product computes rows of it as it reads them.
 
 A task of the product computes its rows of the norm itself, and so do the tasks beside it, which have other columns.  So
-a norm that several products read stays a kernel.  So does one whose product takes long, since there a kernel less makes
-no difference that can be measured (`benchmarks/prologues.py`).
+a norm that several products read stays a kernel.  So does one whose product in floats takes long, since there a kernel
+less makes no difference that can be measured (`benchmarks/prologues.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from kintune.compiler.programs.rows import row_statement
 
 __all__ = ["FusePrologues"]
 
-_MOST_ROWS, _MOST_WEIGHTS = 16, 1 << 18  # of a product that takes short enough
+_MOST_ROWS = 16
+_MOST_WEIGHTS = 1 << 18  # of a product in floats that takes short enough; those of few bits gain whatever they take
 _LEAST_COLUMNS, _LEAST_WEIGHTS = 16, 4096  # of a product that is worth a kernel of its own
 
 
@@ -61,7 +62,9 @@ class _FusePrologues(Rewriter):
             given = dict(zip(function.params, operands, strict=True))
             data, weights = given.get(data, data), given.get(weights, weights)
         columns, depth = ((static_shape(each) or (0,))[-1] for each in (first, data))
-        is_worth = columns >= _LEAST_COLUMNS and _LEAST_WEIGHTS <= columns * depth <= _MOST_WEIGHTS
+        are_floats = isinstance(weights, tvm.ir.GenericConst) and str(weights.ty.dtype).startswith("float")
+        most = _MOST_WEIGHTS if are_floats else math.inf
+        is_worth = columns >= _LEAST_COLUMNS and _LEAST_WEIGHTS <= columns * depth <= most
         is_computed = isinstance(data, relax.DataflowVar) and data in self._bindings.values
         return data if is_worth and isinstance(weights, tvm.ir.GenericConst) and is_computed else None
 
