@@ -27,6 +27,7 @@ import psutil
 from onnx import TensorProto, helper
 
 from kintune.service.client import Client
+from kintune.service.client_connection import ServiceError
 from kintune.testing.serving import serving
 
 RESULTS = Path(__file__).parent / "results" / "service_kills.json"
@@ -56,7 +57,8 @@ def main() -> None:
         noted: dict[tuple[Any, ...], str] = {}
         begun = time.monotonic()
         while sum(killed.values()) < options.kills:
-            keep_busy(client, Path(name), jobs, options.at_once, options.trials)
+            with contextlib.suppress(ServiceError):  # the web is being started again: longer than a client waits
+                keep_busy(client, Path(name), jobs, options.at_once, options.trials)
             time.sleep(draw.uniform(0.3, 5.0))
             noted |= committed(Path(name) / "data" / "records.sqlite")
             victim = choose(process, draw)
@@ -96,11 +98,14 @@ def keep_busy(client: Client, place: Path, jobs: list[str], at_once: int, trials
 def state_at_the_end(client: Client, job: str) -> str:
     """Wait until a job is over; "hangs" if that takes a quarter of an hour."""
     deadline = time.monotonic() + 900
-    while (state := client.job(job)["state"]) not in OVER:
+    state = ""
+    while state not in OVER:
         if time.monotonic() > deadline:
             return "hangs"
         time.sleep(1)
-    return str(state)
+        with contextlib.suppress(ServiceError):
+            state = str(client.job(job)["state"])
+    return state
 
 
 def choose(service: psutil.Process, draw: random.Random) -> str | None:
