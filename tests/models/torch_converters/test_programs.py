@@ -11,7 +11,6 @@ import pytest
 
 from kintune.errors import ModelError, UnsupportedOperators
 from kintune.models.ref import parse_ref
-from kintune.models.torch_converters import CONVERTERS
 from kintune.models.torch_export import export_module
 from tests.support.tools import require
 from tests.support.torch_values import draw
@@ -218,6 +217,8 @@ def test_statistics_of_a_norm_are_results(compare: Compare) -> None:
 
 
 def test_a_result_that_is_not_converted_is_refused(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.models.torch_converters import CONVERTERS
+
     monkeypatch.setitem(CONVERTERS, "max.dim", lambda t, a: (None, None))
     with pytest.raises(ModelError, match=r"cannot be imported: result 1 of max.dim"):
         compare(lambda x: x.max(1)[1], draw(4, 3))
