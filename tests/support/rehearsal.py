@@ -20,7 +20,7 @@ from kintune.core.knowledge import Knowledge
 from kintune.core.messages import Committed, Finished, ItemStatus, OfferStages, Progress, StageClosed, Work
 from kintune.core.outcome import Outcome
 from kintune.core.report import ProgressReport
-from kintune.core.stage_requests import BuildItem, Built, ProfileItem
+from kintune.core.stage_requests import BuildItem, Built, ProfileItem, ValidationItem
 from kintune.core.stage_results import (
     BaselineLatencies,
     DraftResult,
@@ -182,6 +182,7 @@ class Rehearsal:
 
     After each event `interfere` is called with this rehearsal, and may `stop` the job, or `kill_process` or `kill` the
     whole session.  `timed` counts how often a worker timed each candidate (digest), by kind of stage.
+    `checks` are the items of all checks, in order.
     """
 
     def __init__(
@@ -197,6 +198,7 @@ class Rehearsal:
         self.finished: Finished | None = None
         self.progress: list[ProgressReport] = []
         self.timed: Counter[tuple[str, str]] = Counter()
+        self.checks: list[ValidationItem] = []
         self._new_tools = backend
         self._spec = spec
         self._cast = cast or Cast()
@@ -316,6 +318,7 @@ class Rehearsal:
         if kind == StageName.PROVE:
             return _encode(self._cast.prove())
         if kind == StageName.CHECK:
+            self.checks.append(_decode(item, ValidationItem))
             return _encode(self._cast.check(self._drafted))
         if kind == StageName.ERROR:
             return _encode(self._cast.error(self._drafted))

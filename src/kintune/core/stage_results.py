@@ -315,8 +315,8 @@ class ValidationResult(msgspec.Struct, frozen=True):
 
     `once_ms` has the milliseconds of the single runs whose outputs are compared, by name; they are rough.  `slow` are
     the parts without a fast kernel, where that was asked for.  `extremes` names the sets of extreme inputs on which the
-    outputs were compared as well; where they are wrong, `disagreement` says so, and `wrong_on` names the
-    first such set.
+    outputs were compared as well; where they are wrong, `disagreement` says so, and `wrong_on` names the first such
+    set.
 
     Of several combinations of shapes, `each` has the result of each; this one is of all together: its
     latencies are of one run with each, and who did not run with all of them has none.  `plans` are the combinations

@@ -139,9 +139,8 @@ class ExtremeCheck:
                     compared.append(each.name)
         if TUNED in self.ended:
             wrong[self._sets[self._ended_at[TUNED]].name] = f"it does not run: {self.ended[TUNED]}"
-        for name, how in wrong.items():
-            return ExtremeDifference(tuple(compared), how, name)
-        return ExtremeDifference(tuple(compared))
+        wrong_on, disagreement = next(iter(wrong.items()), ("", ""))
+        return ExtremeDifference(tuple(compared), disagreement, wrong_on)
 
     def _has_run(self, name: str, at: int) -> bool:
         return Path(self._run.outputs_path(name, at)).exists()

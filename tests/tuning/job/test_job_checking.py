@@ -10,8 +10,7 @@ import pytest
 
 from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import JobSpec
-from kintune.core.messages import Work
-from kintune.core.stage_requests import Built, ValidationItem
+from kintune.core.stage_requests import Built
 from kintune.core.stage_results import DraftResult, KnownCandidate, Packaged, Prepared, StageName, ValidationResult
 from kintune.core.verdict import Verdict
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
@@ -87,19 +86,12 @@ class TestBeforeTuning:
             def check(self, draft: Mapping[str, str]) -> ValidationResult:
                 return NOISY
 
-        asked = []
-
-        class Watching(Rehearsal):
-            def _answer(self, work: Work, item: bytes) -> bytes:
-                if work.stage.kind == StageName.CHECK:
-                    asked.append(msgspec.msgpack.decode(item, type=ValidationItem).only_alone)
-                return super()._answer(work, item)
-
         backend = ToyTools()
-        (note,) = ended(Watching(lambda: backend, COMPILED, Noisy()).run()).notes
+        rehearsal = Rehearsal(lambda: backend, COMPILED, Noisy()).run()
+        (note,) = ended(rehearsal).notes
         assert note.startswith("the outputs are near enough; 2 subgraphs agree by themselves")
         assert (len(backend.drafted), len(backend.apart)) == (2, 1)
-        assert asked == [False, True]  # the network as a whole is not looked at a second time
+        assert [item.only_alone for item in rehearsal.checks] == [False, True]  # the network as a whole once
 
     def test_a_proof_that_only_rounding_excuses_is_made_again_with_its_subgraphs(self) -> None:
         class Late(Cast):

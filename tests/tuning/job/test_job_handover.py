@@ -10,8 +10,7 @@ import pytest
 
 from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec
-from kintune.core.messages import Work
-from kintune.core.stage_requests import Built, ValidationItem
+from kintune.core.stage_requests import Built
 from kintune.core.stage_results import DraftResult, Prepared, SlowPart, StageName, Summary, ValidationResult
 from kintune.core.verdict import Verdict
 from kintune.tuning.job.handover import slow_line
@@ -219,19 +218,12 @@ class TestADoubtfulNetwork:
 
 
 def test_slow_parts_are_looked_for_only_where_something_is_compiled() -> None:
-    looked = []
-
-    class Watching(Rehearsal):
-        def _answer(self, work: Work, item: bytes) -> bytes:
-            if work.stage.kind == StageName.CHECK:
-                looked.append(msgspec.msgpack.decode(item, type=ValidationItem).find_slow)
-            return super()._answer(work, item)
-
     world = World(["something else"], [""])
-    ended(Watching(lambda: Tools(world), COMPILED, Judge(world)).run())
+    rehearsal = Rehearsal(lambda: Tools(world), COMPILED, Judge(world)).run()
+    ended(rehearsal)
     assert world.prepared[-1] == (False, ("*",))
-    assert looked[0]
-    assert not looked[-1]
+    assert rehearsal.checks[0].find_slow
+    assert not rehearsal.checks[-1].find_slow
 
 
 def test_a_search_goes_on_after_a_session_that_was_killed() -> None:
@@ -379,14 +371,6 @@ def test_the_set_of_extreme_inputs_that_was_wrong_is_the_first_one_from_then_on(
             wrong = msgspec.structs.replace(WRONG, wrong_on="inputs with one NaN")
             return wrong if self.tries == 1 else super().check(draft)
 
-    asked = []
-
-    class Watching(Rehearsal):
-        def _answer(self, work: Work, item: bytes) -> bytes:
-            if work.stage.kind == StageName.CHECK:
-                asked.append(msgspec.msgpack.decode(item, type=ValidationItem).first_extreme)
-            return super()._answer(work, item)
-
-    Watching(lambda: Tools(World([], [""])), SPEC, Once()).run()
-    assert asked[0] == ""
-    assert set(asked[1:]) == {"inputs with one NaN"}
+    first, *later = Rehearsal(lambda: Tools(World([], [""])), SPEC, Once()).run().checks
+    assert first.first_extreme == ""
+    assert {item.first_extreme for item in later} == {"inputs with one NaN"}

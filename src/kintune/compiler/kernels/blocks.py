@@ -9,12 +9,12 @@ import tvm
 
 from kintune.compiler.tir import is_number, nodes_in
 
-__all__ = ["Nest", "constant_shape", "is_offset_of", "loads_in", "nests_of"]
+__all__ = ["Loops", "constant_shape", "is_offset_of", "loads_in", "nests_of"]
 
 _ROOT = "root"
 
 
-class Nest(NamedTuple):
+class Loops(NamedTuple):
     """One block and the loops around it: the statement of the outermost loop, and the block."""
 
     statement: Any
@@ -31,7 +31,7 @@ class Nest(NamedTuple):
         return [variable.var for variable in self.block.iter_vars if int(variable.iter_type) == kind]
 
 
-def nests_of(function: Any) -> list[Nest] | None:
+def nests_of(function: Any) -> list[Loops] | None:
     """The blocks under the root of a function, in order; None where it is anything else than such blocks.
 
     Each block is in serial loops from zero, one a variable and in their order, has constant extents, no condition, and
@@ -46,7 +46,7 @@ def nests_of(function: Any) -> list[Nest] | None:
     return nests if len(nests) == len(found) else None
 
 
-def _nest(statement: Any) -> Nest | None:
+def _nest(statement: Any) -> Loops | None:
     loops, inner = [], statement
     while isinstance(inner, tvm.tirx.For):
         plain = int(inner.kind) == tvm.tirx.ForKind.SERIAL and not inner.annotations and inner.thread_binding is None
@@ -64,7 +64,7 @@ def _nest(statement: Any) -> Nest | None:
         same = isinstance(domain.extent, tvm.tirx.IntImm) and int(domain.extent) == int(loop.extent)
         if not same or not is_number(domain.min, 0) or not loop.loop_var.same_as(value):
             return None
-    return Nest(statement, block)
+    return Loops(statement, block)
 
 
 def loads_in(node: Any, buffer: Any = None) -> list[Any]:

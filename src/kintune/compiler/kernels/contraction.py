@@ -13,7 +13,7 @@ import msgspec
 import tvm
 import tvm_ffi
 
-from kintune.compiler.kernels.blocks import Nest
+from kintune.compiler.kernels.blocks import Loops
 from kintune.compiler.kernels.loops import replaced
 from kintune.compiler.tir import nodes_in
 from kintune.models.blockwise import ANNOTATION
@@ -171,7 +171,7 @@ class Contraction(NamedTuple):
     block that writes its data with the border, if any.
     """
 
-    nests: tuple[Nest, ...]
+    nests: tuple[Loops, ...]
     replaced: tuple[int, ...]
     kind: str
     types: str

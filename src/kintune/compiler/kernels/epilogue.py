@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tvm
 import tvm_ffi
 
-from kintune.compiler.kernels.blocks import Nest, constant_shape, loads_in
+from kintune.compiler.kernels.blocks import Loops, constant_shape, loads_in
 
 __all__ = ["Epilogue", "epilogue_of"]
 
@@ -70,7 +70,7 @@ class Epilogue(NamedTuple):
         return tvm_ffi.structural_map(expression, [(tvm.ir.TensorLoad, load), (tvm.tirx.Var, variable)])
 
 
-def epilogue_of(nests: Sequence[Nest], name: str) -> Epilogue | None:
+def epilogue_of(nests: Sequence[Loops], name: str) -> Epilogue | None:
     """What follows the block of that name, which another one reads; None where that is not elementwise."""
     source = next(nest.block.body.buffer for nest in nests if nest.block.name_hint == name)
     readers = [nest for nest in nests if nest.block.name_hint != name and loads_in(nest.block.body, source)]

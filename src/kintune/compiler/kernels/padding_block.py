@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tvm
 
-from kintune.compiler.kernels.blocks import Nest, constant_shape, is_offset_of
+from kintune.compiler.kernels.blocks import Loops, constant_shape, is_offset_of
 from kintune.compiler.tir import called
 
 __all__ = ["Padding", "padding_of"]
@@ -31,7 +31,7 @@ class Padding(NamedTuple):
         return any(self.before) or any(self.after)
 
 
-def padding_of(nest: Nest) -> Padding | None:
+def padding_of(nest: Loops) -> Padding | None:
     """What a block copies with a border around; None for any other block."""
     store = nest.block.body
     variables = [variable.var for variable in nest.block.iter_vars]

@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm.s_tir import SBlock, ScheduleError
 
-from kintune.compiler.kernels.blocks import Nest, constant_shape, loads_in, nests_of
+from kintune.compiler.kernels.blocks import Loops, constant_shape, loads_in, nests_of
 from kintune.compiler.kernels.contraction import (
     BATCHED,
     DENSE,
@@ -119,7 +119,7 @@ def _alone(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds:
     if found is not None and len(found.nests) == len(found.replaced):
         return Joined(module, found, None)
     sums = [block for block in nodes_in(function.body, SBlock) if block.init is not None]
-    if len(sums) != 1 or types not in {operands.types for operands in _operands(Nest(None, sums[0]))}:
+    if len(sums) != 1 or types not in {operands.types for operands in _operands(Loops(None, sums[0]))}:
         return None
     schedule = plain_schedule(module)
     try:
@@ -186,7 +186,7 @@ class _Operands(NamedTuple):
         return list(loads_in(self.weight)[0].indices)
 
 
-def _operands(nest: Nest) -> list[_Operands]:
+def _operands(nest: Loops) -> list[_Operands]:
     """The operands, in both orders, if the block sums products from zero, one result for each of its variables."""
     block, store = nest.block, nest.block.body
     if not isinstance(store, tvm.tirx.BufferStore) or not isinstance(store.value, tvm.tirx.Add):
@@ -216,7 +216,7 @@ def _starts_at_zero(init: Any, store: Any) -> bool:
     )
 
 
-def _stored(nest: Nest, data: Any, weight: Any) -> _Operands | None:
+def _stored(nest: Loops, data: Any, weight: Any) -> _Operands | None:
     """The operands, if they are loads, or casts of loads, of known types; or of floats and blockwise quantised."""
     sums = str(nest.block.body.buffer.dtype)
     loads = [each.value if isinstance(each, tvm.tirx.Cast) else each for each in (data, weight)]
@@ -237,7 +237,7 @@ def _stored(nest: Nest, data: Any, weight: Any) -> _Operands | None:
     return _Operands(OF_BLOCKWISE, data, weight, flat, blockwise)
 
 
-def _quantisation(nest: Nest, k: Any, weight: Any, sources: Sequence[Any]) -> Blockwise | None:
+def _quantisation(nest: Loops, k: Any, weight: Any, sources: Sequence[Any]) -> Blockwise | None:
     """The quantisation with which lowering would write this weight of input k; None where there is none."""
     integers, scales, *zeros = sources
     rows, blocks = int(integers.shape[0]), int(scales.shape[0])
@@ -251,7 +251,7 @@ def _quantisation(nest: Nest, k: Any, weight: Any, sources: Sequence[Any]) -> Bl
     return None
 
 
-def _read(function: Any, nests: list[Nest], at: int, operands: _Operands) -> Contraction | None:
+def _read(function: Any, nests: list[Loops], at: int, operands: _Operands) -> Contraction | None:
     """The contraction of a block, if all weights are parameters that nothing else reads."""
     nest, free = nests[at], weight_positions(function)
     places = [_position(function, source) for source in operands.sources]
@@ -292,7 +292,7 @@ def _read(function: Any, nests: list[Nest], at: int, operands: _Operands) -> Con
     )
 
 
-def _padding(function: Any, nests: list[Nest], at: int, operands: _Operands, writers: Sequence[int]) -> Padding | None:
+def _padding(function: Any, nests: list[Loops], at: int, operands: _Operands, writers: Sequence[int]) -> Padding | None:
     """What stands around the data; None where the data is no parameter, nor a parameter with a border around it."""
     data = operands.data.source
     if _position(function, data) != -1:
@@ -316,7 +316,7 @@ _Access = tuple[str, int, Reach, Reach, tuple[Any, ...]]
 """The kind, images, rows, columns, and variables (see `Contraction`)."""
 
 
-def _access(nest: Nest, operands: _Operands, padding: Padding) -> _Access | None:
+def _access(nest: Loops, operands: _Operands, padding: Padding) -> _Access | None:
     """What the loops read, if indices are as they should be."""
     kept, reduced = nest.variables(reducing=False), nest.variables(reducing=True)
     indices, filters = operands.data.indices, kept[-1]
@@ -348,7 +348,7 @@ def _access(nest: Nest, operands: _Operands, padding: Padding) -> _Access | None
     return None if image is None else (kind, *image[:3], (*image[3], *rest))
 
 
-def _known(nest: Nest, operands: _Operands, padding: Padding, operator: Operator) -> _Access | None:
+def _known(nest: Loops, operands: _Operands, padding: Padding, operator: Operator) -> _Access | None:
     """What the loops read of which lowering knows the operator; a product with other axes by now is read anew."""
     indices, kept = operands.places, nest.variables(reducing=False)
     size, results = (constant_shape(each) or () for each in (padding.data, nest.block.body.buffer))
@@ -374,7 +374,7 @@ def _known(nest: Nest, operands: _Operands, padding: Padding, operator: Operator
     return kind, size[0], rows, columns, (*indices[:2], *rest)
 
 
-def _reads_all(nest: Nest, operands: _Operands, variables: Sequence[Any]) -> bool:
+def _reads_all(nest: Loops, operands: _Operands, variables: Sequence[Any]) -> bool:
     """Whether all weights are read, each once, with the variables themselves as indices.
 
     Variables of one value need not be among the indices, but for the last one.
@@ -393,7 +393,7 @@ def _reads_all(nest: Nest, operands: _Operands, variables: Sequence[Any]) -> boo
     return all(_extent(nest, variable) == 1 for variable in missing) and _is_one_of(variables[-1], found)
 
 
-def _matrix(nest: Nest, data: Any, kept: Sequence[Any], places: Sequence[Any]) -> Reach | None:
+def _matrix(nest: Loops, data: Any, kept: Sequence[Any], places: Sequence[Any]) -> Reach | None:
     """The rows of a product of matrices; None where the data is read in another way than row by row."""
     shape = constant_shape(data.source) or ()
     if any(_extent(nest, variable) > 1 for variable in places):
@@ -409,7 +409,7 @@ def _matrix(nest: Nest, data: Any, kept: Sequence[Any], places: Sequence[Any]) -
     return None if pending else Reach(rows, rows)
 
 
-def _is_alone(index: Any, variable: Any, nest: Nest) -> bool:
+def _is_alone(index: Any, variable: Any, nest: Loops) -> bool:
     """Whether an index is a variable, to which only variables of extent 1 are added."""
     found = _multiples(index, nest)
     others = [(each, by) for each, by in found or () if by and _extent(nest, each) > 1]
@@ -417,7 +417,7 @@ def _is_alone(index: Any, variable: Any, nest: Nest) -> bool:
 
 
 def _image(
-    nest: Nest, data: Any, padding: Padding, places: Sequence[Any], inner: int
+    nest: Loops, data: Any, padding: Padding, places: Sequence[Any], inner: int
 ) -> tuple[int, Reach, Reach, tuple[Any, Any]] | None:
     """The images, what is read along their two axes, and the variables of the kernel's places.
 
@@ -443,7 +443,7 @@ def _image(
     return shape[0], rows[0], columns[0], (rows[1], columns[1])
 
 
-def _reach(nest: Nest, index: Any, position: Any, places: Sequence[Any], around: Reach) -> tuple[Reach, Any] | None:
+def _reach(nest: Loops, index: Any, position: Any, places: Sequence[Any], around: Reach) -> tuple[Reach, Any] | None:
     """What an index of the data reads along its axis, and the variable of the kernel's places in it, if any.
 
     `around` has the size of the axis, and what stands around it.
@@ -476,14 +476,14 @@ def linear(index: Any, variables: Sequence[Any]) -> tuple[int, list[int]] | None
     return constant, multiples
 
 
-def _multiples(index: Any, nest: Nest) -> list[tuple[Any, int]] | None:
+def _multiples(index: Any, nest: Loops) -> list[tuple[Any, int]] | None:
     """The variables of a block, each with the multiple of it in an index; None where this is no sum of multiples."""
     variables = [each.var for each in nest.block.iter_vars]
     found = linear(index, variables)
     return None if found is None or found[0] else list(zip(variables, found[1], strict=True))
 
 
-def _extent(nest: Nest, variable: Any) -> int:
+def _extent(nest: Loops, variable: Any) -> int:
     return next(int(each.dom.extent) for each in nest.block.iter_vars if each.var.same_as(variable))
 
 

@@ -16,7 +16,7 @@ from kintune.compiler.kernels.contraction import DENSE, Contraction, Reach
 from kintune.compiler.kernels.image_tiles import Tile, meets, places_in_image, share_of, through_row
 from kintune.compiler.kernels.loops import index, loop, sequence, unravelled
 
-__all__ = ["Live", "RowTile", "Run", "TiledRows", "Walk", "few_tiles", "live_part", "walk_of"]
+__all__ = ["Live", "PlaceRun", "RowTile", "TiledRows", "Walk", "few_tiles", "live_part", "walk_of"]
 
 
 class Walk(Enum):
@@ -58,7 +58,7 @@ def live_part(reach: Reach) -> Live:
     return Live(kept, first)
 
 
-class Run(NamedTuple):
+class PlaceRun(NamedTuple):
     """Places of the kernel's row, from `first` on, with which the same `rows` of a tile have products."""
 
     first: Any
@@ -66,7 +66,7 @@ class Run(NamedTuple):
     rows: tuple[int, ...]
 
 
-_Part = tuple[Any, Any, Sequence[Run]]  # from this row of the kernel on, so many have these runs
+_Part = tuple[Any, Any, Sequence[PlaceRun]]  # from this row of the kernel on, so many have these runs
 
 
 class RowTile(NamedTuple):
@@ -89,14 +89,14 @@ the number of values.
 """
 
 
-def _runs_of(kernel: int, meeting: Callable[[int], tuple[int, ...]]) -> tuple[Run, ...]:
+def _runs_of(kernel: int, meeting: Callable[[int], tuple[int, ...]]) -> tuple[PlaceRun, ...]:
     """The runs of the places of the kernel's row that some rows meet."""
     grouped = itertools.groupby(range(kernel), meeting)
     listed = [(rows, list(places)) for rows, places in grouped if rows]
-    return tuple(Run(places[0], len(places), rows) for rows, places in listed)
+    return tuple(PlaceRun(places[0], len(places), rows) for rows, places in listed)
 
 
-def few_tiles(found: Contraction, rows: int) -> list[list[tuple[int, int, tuple[Run, ...]]]]:
+def few_tiles(found: Contraction, rows: int) -> list[list[tuple[int, int, tuple[PlaceRun, ...]]]]:
     """The products of each tile of so many positions: from which row of the kernel on how many have which runs."""
     down, across = live_part(found.rows).reach, live_part(found.columns).reach
     spots = list(itertools.product(*map(range, (found.images, down.results, across.results))))
@@ -104,7 +104,7 @@ def few_tiles(found: Contraction, rows: int) -> list[list[tuple[int, int, tuple[
     for start in range(0, len(spots), rows):
         some = spots[start : start + rows]
 
-        def met(i: int, some: Any = some) -> tuple[Run, ...]:
+        def met(i: int, some: Any = some) -> tuple[PlaceRun, ...]:
             high = [row for row, (_, y, _) in enumerate(some) if meets(down, y, i)]
             return _runs_of(across.kernel, lambda j: tuple(row for row in high if meets(across, some[row][2], j)))
 
@@ -141,7 +141,7 @@ class TiledRows:
         if self.walk is Walk.EVERY:
 
             def of_all(tile: Tile, first: Any, number: Any) -> Any:
-                run = Run(0, 1, tuple(range(tile.columns)))
+                run = PlaceRun(0, 1, tuple(range(tile.columns)))
                 return computed(self._flat(first, tile.columns, [(index(0), 1, [run])]), number)
 
             every = Reach(found.positions, found.positions)
@@ -156,7 +156,7 @@ class TiledRows:
         across, channels = self.across.reach, self.found.channels
         is_joined = across.dilation == 1 and self.found.groups == 1
 
-        def run(i: Any, each: Run) -> Any:
+        def run(i: Any, each: PlaceRun) -> Any:
             def place(j: Any, number: int) -> Any:
                 at = (i * index(across.kernel) + j) * index(channels)
                 return multiply(each.rows, lambda row: tile.source(row, i, j), at, number * channels)
@@ -165,7 +165,7 @@ class TiledRows:
                 return place(index(each.first), each.number)
             return loop("j", each.number, lambda j: place(index(each.first) + j, 1))
 
-        def part(i: Any, number: Any, runs: Sequence[Run]) -> Any:
+        def part(i: Any, number: Any, runs: Sequence[PlaceRun]) -> Any:
             return loop("i", number, lambda k: sequence([run(index(i) + k, each) for each in runs]))
 
         return [part(*each) for each in tile.parts if each[-1]]
@@ -199,7 +199,7 @@ class TiledRows:
             return computed(self._in_line(image, y, first, group, tile.columns, [(*parts, runs)]), number)
 
         def single(x: Any) -> Any:
-            run = Run(*places_in_image(across, x), (0,))
+            run = PlaceRun(*places_in_image(across, x), (0,))
             return computed(self._in_line(image, y, x, group, 1, [(*parts, [run])]), None)
 
         return through_row(across, self.height, of_row, single, share, self.blocks)

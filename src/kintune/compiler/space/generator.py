@@ -35,11 +35,12 @@ def space_generator(target: tvm.target.Target) -> Any:
     """
     if capabilities(target).llvm_kernels:
         return "post-order-apply"
-    rules = sorted(ms.ScheduleRule.create(target.kind.name), key=lambda rule: not isinstance(rule, _SHARED_REDUCTION))
+    kind = target.kind.name  # by which MetaSchedule registers its rules
+    rules = sorted(ms.ScheduleRule.create(kind), key=lambda rule: not isinstance(rule, _SHARED_REDUCTION))
     return ms.space_generator.PostOrderApply(
         sch_rules=rules,
-        postprocs=ms.Postproc.create(target.kind.name),
-        mutator_probs=ms.Mutator.create(target.kind.name),
+        postprocs=ms.Postproc.create(kind),
+        mutator_probs=ms.Mutator.create(kind),
     )
 
 
