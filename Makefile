@@ -83,7 +83,7 @@ format: setup ## format the code
 	@$(BIN)/ruff check --quiet --fix
 	@$(BIN)/ruff format --quiet
 
-benchmarks-page: setup ## write docs/benchmarks.md from benchmarks/results
+benchmarks-page: setup ## write docs/benchmarks.md from notebook/results
 	@$(BIN)/python tools/benchmarks_page.py
 
 dist: override EXTRA_PACKAGES += ziglang cyclonedx-python-lib

@@ -5,7 +5,7 @@
 For each model: the seconds of the command (a new process, no records, with the check of the result), then the latency
 of the result beside onnxruntime and OpenVINO.  Each runs in a process of its own, in turns, stopped while the others
 run, with the same number of threads.  Nothing else should run meanwhile.  `--untimed` leaves the latencies out.  Raw
-results go to `benchmarks/results/NAME-DATE-TIME.json`, written after each model; `--name` changes the name.
+results go to `notebook/results/NAME-DATE-TIME.json`, written after each model; `--name` changes the name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kintune.models.importer import load
 from kintune.models.ref import parse_ref
 from kintune.validate.validation import validate_executable
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "notebook/results"
 RIVALS = ("onnxruntime", "openvino")
 
 

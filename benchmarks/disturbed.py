@@ -7,7 +7,7 @@ under four conditions: with nothing else running; with the web part of a service
 priority, as always, and so are the clients, since they would be on other machines); with processes at idle priority
 that never sleep; and with a process of normal priority that runs now and then.  Every candidate is timed at normal and
 at real-time priority, three times each, so that the accepted times can be compared with those without repeats.  Results
-go to `benchmarks/results/disturbed.json`.
+go to `notebook/results/disturbed.json`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from kintune.testing.serving import serving
 from kintune.testing.small_onnx import write_small_onnx
 from kintune.workers.device_worker import open_device
 
-RESULTS = Path(__file__).parent / "results" / "disturbed.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "disturbed.json"
 Timed = TypeVar("Timed")
 
 IDLE = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"

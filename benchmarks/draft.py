@@ -6,7 +6,7 @@ For the heaviest subgraph of each operator that the draft serves, candidates are
 ranks, the rule's candidates included, and all of them are measured as a tuning job measures them.  Then the draft
 chooses 2 % of them.  The question is how much slower the fastest of these is than the fastest of all: chosen by the
 estimate alone, and by models of a number of samples of the same subgraph, which are left out of the choice.  The pools
-are stored in `benchmarks/results/draft/` and measured only if they are missing.
+are stored in `notebook/results/draft/` and measured only if they are missing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kintune.tuning.estimation import preparing
 from kintune_lab.families.samples import SubgraphSamples, subject_of
 from kintune_lab.pools.pool import Origin, Pool, load_pool, save_pool
 
-RESULTS = Path(__file__).parent / "results" / "draft"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "draft"
 SURVIVE = 0.02
 LEARNT_FROM = (64, 256)
 DRAWS = 20  # of the samples that models learn from

@@ -4,7 +4,7 @@
 
 Each model is tuned by the command line, cold (`--fresh`, empty records).  The latencies are those of the validation:
 each runtime in a process of its own, in turns, stopped while the others run, with the same number of threads.  Nothing
-else should run meanwhile.  Raw results go to `benchmarks/results/`.
+else should run meanwhile.  Raw results go to `notebook/results/`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "notebook/results"
 
 
 def tune(model: str, minutes: float, seed: int, directory: Path) -> dict[str, Any]:

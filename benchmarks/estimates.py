@@ -2,7 +2,7 @@
 
     python benchmarks/estimates.py [FILE.jsonl.gz ...] [--program tiled ...] [--output table.json]
 
-Reads records that `kintune records export` wrote, by default those in `benchmarks/results`.  Decisions of earlier
+Reads records that `kintune records export` wrote, by default those in `notebook/results`.  Decisions of earlier
 programs are taken for those of today's where they say the same.  The measured candidates of a program and a workload on
 a type of device are a group, of four at least.  The table has for each program and CPU the number of groups and
 candidates, the mean rank correlation (Spearman) of estimates and times within a group, and the regret: how many times
@@ -31,7 +31,7 @@ from kintune.records import Store, import_records
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import program_of
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "notebook/results"
 CACHES = {
     "sapphirerapids": (48 << 10, 2 << 20, 64 << 20),
     "emeraldrapids": (48 << 10, 2 << 20, 64 << 20),

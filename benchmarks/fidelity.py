@@ -7,7 +7,7 @@ again, and the fastest of those that were timed only once because they looked sl
 subgraphs in each of many rounds of fifteen repeats.  The median over the rounds is taken as the true time.  The result
 is how much slower than the truly fastest program are the one that was fastest by the search's times (of five timings at
 most), and the one that the job chose in the end (of eight finalists at most, timed five times more).  The smallest of
-many noisy figures is biased low, so the results are upper bounds.  They go to `benchmarks/results/fidelity.json`.
+many noisy figures is biased low, so the results are upper bounds.  They go to `notebook/results/fidelity.json`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from in_turns import Timed, in_turns
 from kintune.hardware.cpu import inspect_machine
 from kintune.records import Measurement
 
-RESULTS = Path(__file__).parent / "results" / "fidelity.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "fidelity.json"
 
 
 def programs_of(most: int, measured: Sequence[Measurement]) -> list[Measurement]:

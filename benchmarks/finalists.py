@@ -1,13 +1,13 @@
 """Compares ways to choose one of a search's fastest programs: how many are timed again, and how.
 
     python benchmarks/finalists.py zoo:mobilenet_v2 zoo:mobilenet_v2_0.5 --minutes 1.5 4
-    python benchmarks/finalists.py --replay benchmarks/results/finalists.json.gz
+    python benchmarks/finalists.py --replay notebook/results/finalists.json.gz
 
 Each network is tuned cold.  The eight fastest programs of each of its heaviest subgraphs are built again and timed in
 turns, in sixteen rounds of fifteen repeats.  The median over the rounds is taken as the true time.  Then ways to choose
 are replayed with these times, starting at each round: a number of finalists in the order of the search, and a number of
 repeats in each of a number of heats.  The results are how much slower the chosen program is than the truly fastest of
-the eight, and how often finalists are timed.  They go to `benchmarks/results/finalists.json`.
+the eight, and how often finalists are timed.  They go to `notebook/results/finalists.json`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from in_turns import REPEATS, in_turns
 from kintune.hardware.cpu import inspect_machine
 from kintune.records import Measurement
 
-RESULTS = Path(__file__).parent / "results" / "finalists.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "finalists.json"
 MOST = 8
 ROUNDS = 16
 NEAR = 1.1  # a slower program is no finalist beyond the third, as in a job

@@ -5,7 +5,7 @@
 
 *Devices*: jobs limited by measuring, on one and two devices of a type.  *Ray*: the same jobs on the local engine with
 two hosts of one core each, and on a Ray cluster of two nodes with one CPU each, on the same cores.  The setups take
-turns.  Nothing else should run meanwhile.  Raw results go to `benchmarks/results/fleet_costs.json`.
+turns.  Nothing else should run meanwhile.  Raw results go to `notebook/results/fleet_costs.json`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kintune.workers.fleet.ray_cluster import RayCluster
 from kintune_lab.simulate.mock_process import MOCK_WORKER
 from kintune_lab.simulate.plan import MockJob, PlannedJob
 
-RESULTS = Path(__file__).parent / "results/fleet_costs.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results/fleet_costs.json"
 WORKER, PROCESS = "kintune_lab.simulate.mock_worker", "kintune_lab.simulate.mock_process"
 MOCK = WorkerCommands({MOCK_WORKER: WORKER}, {})
 HOSTS = (Host("one", 1, 1 << 20), Host("two", 1, 1 << 20))

@@ -2,13 +2,13 @@
 
     python benchmarks/forecast_check.py [FOLDER]...
 
-Each FOLDER is one of `benchmarks/results/compare-*`; by default, those that tuned in fp32 alone.  The records of one
+Each FOLDER is one of `notebook/results/compare-*`; by default, those that tuned in fp32 alone.  The records of one
 comparison teach what shares of the peak are reached, as in `kintune.tuning.forecast`.  From these the times of the
 subgraphs that another comparison tuned are foretold, by their operators and FLOPs alone; what both have is left out.
 The table says how many times lay in the range, and how the sum of all times compares with the sum of the ranges.
 
 The records do not say which network a subgraph belongs to, nor what its bytes are.  So a second table judges networks
-by what `results/forecast_curves/runs.jsonl.gz` keeps of the reports of comparisons: the operators, FLOPs and best times
+by what `notebook/results/forecast_curves/runs.jsonl.gz` keeps of the reports of comparisons: the operators, FLOPs and best times
 of their subgraphs, and the latency of the network at the end.  What has hardly any arithmetic counts with its best
 time.  Records of a comparison in which the network was tuned itself are left out; so are networks of which a tenth or
 more is of operators that the teacher has not tuned.
@@ -36,7 +36,7 @@ __all__ = ["Judged", "Network", "Taught", "judge", "judge_network", "main", "rea
 _PEAK = Peak(355.0, 7.6, 2, 8.5)  # of the machine that made the records; it counts only where a share would exceed 1
 _LEAST_MEASURED, _LEAST_FLOPS = 16, 1e6  # as in `kintune.tuning.forecast`: what counts as tuned
 _UNKNOWN = 0.1  # of the FLOPs of a network, in operators that the teacher has not tuned
-_RESULTS = Path(__file__).parent / "results"
+_RESULTS = Path(__file__).parents[1] / "notebook/results"
 _IN_FP32 = ("eight", "eleven", "programs", "seven")
 
 

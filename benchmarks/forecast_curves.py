@@ -2,7 +2,7 @@
 
     python benchmarks/forecast_curves.py [--widths]
 
-The runs are those in `benchmarks/results` that have a curve and a latency at the end: reports of `kintune tune`, the
+The runs are those in `notebook/results` that have a curve and a latency at the end: reports of `kintune tune`, the
 methods of races that searched as it does, and `forecast_curves/runs.jsonl.gz`, which has what is needed of the reports
 of comparisons.  All are in fp32, and none runs in onnxruntime.  Each run is stopped after its first minute, and after a
 quarter, half and three quarters of its time, where these come later; what `kintune.tuning.end_forecast` foretells there
@@ -32,7 +32,7 @@ from kintune.tuning.end_forecast import EARLIEST_S, WIDTHS, Widths, foretell_end
 
 __all__ = ["Moment", "Run", "main", "moments", "read_runs", "side", "widths_of"]
 
-_RESULTS = Path(__file__).parent / "results"
+_RESULTS = Path(__file__).parents[1] / "notebook/results"
 _SHARES = (0.0, 0.25, 0.5, 0.75)  # of the time of search; 0: after the first minute
 _SHORTEST_S = 90.0
 _BELOW, _ABOVE = 0.05, 0.08  # of the moments, whose estimate (latency) ends below (above) the range

@@ -5,7 +5,7 @@
     python benchmarks/layers.py list
 
 `collect` lowers the models for each of `TARGETS`, and ONNX's suite or each N-th case of it, and adds the workloads that
-some program of ours computes to `results/layers.xz`; shapes of known files come from `compile_times.py`.  `offers` asks
+some program of ours computes to `notebook/results/layers.xz`; shapes of known files come from `compile_times.py`.  `offers` asks
 this version of the programs again, and tells where one offers no more what it offered: exit code 1.  With `--write` the
 file has what they offer now, by the names and versions of today.  `list` prints a line a layer.  Nothing is timed, so
 other work may run.  `race_layers.py` races them.
@@ -24,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-FILE = Path(__file__).parent / "results" / "layers.xz"
+FILE = Path(__file__).parents[1] / "notebook/results" / "layers.xz"
 
 TARGETS = {
     "amx": {"kind": "llvm", "mcpu": "sapphirerapids"},

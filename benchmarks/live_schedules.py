@@ -6,7 +6,7 @@ The host has one core, the device another.  The networks are two small convoluti
 others, searched in rounds of one subgraph each.  All setups measure the same candidates, selected by one earlier run,
 each for about `--seconds`, so that the device has about as much work as the host.  The setups take turns, so that a
 machine that slows down slows all of them.  `dedicated` is one job after the other, with nothing beside a measurement.
-Nothing else should run meanwhile.  Raw results go to `benchmarks/results/`; `--show` only prints their table.
+Nothing else should run meanwhile.  Raw results go to `notebook/results/`; `--show` only prints their table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from kintune_lab.simulate.metrics import metrics_of
 from kintune_lab.simulate.recorded import read_recording, retrace
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results"
+RESULTS = HERE.parent / "notebook/results"
 
 TWO = {
     "dedicated": Scheduling("sequential", pipelined=False),

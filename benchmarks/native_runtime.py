@@ -5,7 +5,7 @@
 `FILE.onnx` is `silero_vad_op18_ifless.onnx` of the package silero-vad 6.2.3.  `CHECKOUT` is a working tree of Kintune
 before results had a runtime of their own; it compiles the same records.  Each network is tuned cold, then the runtimes
 take turns, each in a process of its own that is stopped meanwhile, with the same number of threads.  Nothing else
-should run.  Results go to `benchmarks/results/native_runtime.json`, network by network.
+should run.  Results go to `notebook/results/native_runtime.json`, network by network.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kintune.hardware.cores import physical_cores
 from kintune.hardware.cpu import inspect_machine
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks/results/native_runtime.json"
+RESULTS = ROOT / "notebook/results/native_runtime.json"
 _ROUNDS = 12
 _SILERO = ("--shape", "input=1x576", "--shape", "state=2x1x128", "--constant", "sr=16000")
 

@@ -6,7 +6,7 @@ Each network is tuned cold.  Then, in turns and in one process: it is run; it is
 each call; and each chosen program is timed alone, with weights cold, cool and warm.  Before and after each of these the
 core-to-core latency is measured (`measure/core_locality.py`), which changes when a host moves the cores of a virtual
 machine.  Figures are grouped by it, and left out where it changed in between.  The results are medians over all turns.
-They go to `benchmarks/results/network_gap.json`.
+They go to `notebook/results/network_gap.json`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.measure.core_locality import APART_RATIO
 from kintune.records import Store
 
-RESULTS = Path(__file__).parent / "results" / "network_gap.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "network_gap.json"
 _RUNS = 40  # a turn
 _SLOW = 1e9  # times the best: no program is given up, and none waits for the cores
 

@@ -6,7 +6,7 @@ A service of which only the web part runs has a job that is done and one that is
 that made the curve better every time.  Each page is opened several times in a browser without a screen, with an empty
 cache and then with a full one; the browser says when it painted first, and when the heading was there.  An update of
 the page is made as the web part makes it once a second, and its time on the service's side is taken.  Results go to
-`benchmarks/results/portal_page.json`.
+`notebook/results/portal_page.json`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.browsing import open_browser, wait_until_shown
 from tests.support.portal_jobs import PortalJobs, report_of_layers
 from tests.support.reports import example_progress
 
-RESULTS = Path(__file__).parent / "results" / "portal_page.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "portal_page.json"
 PAINTS = "return Object.fromEntries(performance.getEntriesByType('paint').map(e => [e.name, e.startTime]))"
 
 

@@ -4,7 +4,7 @@
 
 Searches the heaviest subgraphs of the operators named, and only these, in each way and with each seed.  Candidates are
 measured when they are chosen; a run of this script measures each candidate once, so that equal candidates have equal
-times.  Results, a row for each search, are appended to `benchmarks/results/proposers.json`.
+times.  Results, a row for each search, are appended to `notebook/results/proposers.json`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kintune.search.space import SearchSpace
 from kintune.tuning.estimation import preparing
 from kintune_lab.families.samples import subject_of
 
-RESULTS = Path(__file__).parent / "results" / "proposers.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "proposers.json"
 WAYS: dict[str, tuple[Strategy, Proposer]] = {
     "plain": (Strategy(), partial(propose, drafts=1.5)),
     "draft": (Strategy(), draft),

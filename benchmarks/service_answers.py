@@ -5,7 +5,7 @@
 A small network is tuned.  Then it is submitted again with a target that its result meets, and so is another file with
 the same operators and other weights, whose subgraphs have records but which must be packaged.  Both are repeated in
 turns.  The answer is the step that says "already met", the end is when the result can be downloaded.  Results go to
-`benchmarks/results/service_answers.json`.
+`notebook/results/service_answers.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kintune.service.client import Client
 from kintune.testing.serving import serving
 from kintune.testing.small_onnx import write_small_onnx
 
-RESULTS = Path(__file__).parent / "results" / "service_answers.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "service_answers.json"
 FAR_AWAY_MS = 1e3
 
 

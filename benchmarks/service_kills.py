@@ -3,7 +3,7 @@
     python benchmarks/service_kills.py --kills 100
 
 Small networks are tuned meanwhile.  Before each kill, all committed data is noted.  At the end it must still be
-there, unchanged, each event once, and every job must have ended.  Results go to `benchmarks/results/`.
+there, unchanged, each event once, and every job must have ended.  Results go to `notebook/results/`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kintune.service.client import Client
 from kintune.service.client_connection import ServiceError
 from kintune.testing.serving import serving
 
-RESULTS = Path(__file__).parent / "results" / "service_kills.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "service_kills.json"
 PARTS = {
     "kintune.service.orchestrator.process": "orchestrator",
     "kintune.service.web.process": "web",

@@ -11,7 +11,7 @@ It starts a service of its own with tokens of two users, sends loopback requests
 * `headers`, `bodies`: half-sent headers and stalled uploads are closed, while the service answers others;
 * `declared`: a body whose declared length is too large is refused before it is sent.
 
-Results go to `benchmarks/results/service_limits.json`.
+Results go to `notebook/results/service_limits.json`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from onnx import TensorProto, helper
 from kintune.service.client import Client
 from kintune.testing.serving import Serving, serving
 
-RESULTS = Path(__file__).parent / "results" / "service_limits.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "service_limits.json"
 _PATIENCE_S = 900.0
 _LOOK_S = 0.25
 

@@ -4,7 +4,7 @@
 
 The database holds 10 000 jobs.  Pages are requested one after the other.  Then 200 clients poll their job every five
 seconds while 20 viewers follow a job, whose events this script sends every half second in place of the orchestrator.
-Results go to `benchmarks/results/service_load.json`.
+Results go to `notebook/results/service_load.json`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users
 from kintune.testing.serving import serving
 
-RESULTS = Path(__file__).parent / "results" / "service_load.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "service_load.json"
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ The engine with its scheduler, the registry, the agents, their connections and a
 instead of tuning.  Five machines have twenty devices of two types, two more are hosts; each machine has an agent of its
 own.  One and a half times as many jobs as devices are under way at any time, so that work always waits for a device.
 Every ten seconds a fault is drawn from a seed.  When the time is over, no new job comes, and all jobs must end.  Raw
-results go to `benchmarks/results/soak`.
+results go to `notebook/results/soak`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=10.0, help="seconds from one fault to the next")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy", choices=sorted(POLICIES), default="predictive")
-    parser.add_argument("--output", type=Path, default=HERE / "results/soak")
+    parser.add_argument("--output", type=Path, default=HERE.parent / "notebook/results/soak")
     parser.add_argument("--show", action="store_true", help="soak nothing; tell and draw what lies there")
     options = parser.parse_args()
     if options.show:

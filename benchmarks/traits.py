@@ -5,7 +5,7 @@
 Takes the measured candidates of earlier runs, those of sketches with analytic features, of every subgraph with 100 of
 them, and computes both descriptions anew.  Models of one kind (`kintune.search.cost_model.Trees`) learn from a
 number of samples of a subgraph and rank the others; or they learn from other subgraphs of the same operator alone, or
-from these and 32 samples.  Results go to `benchmarks/results/traits.json`.
+from these and 32 samples.  Results go to `notebook/results/traits.json`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kintune.search.features.field import Field, fields_of
 from kintune.search.processor import Processor
 from kintune.search.ranking import best_of, pair_accuracy
 
-RESULTS = Path(__file__).parent / "results" / "traits.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "traits.json"
 LEAST = 100
 LEARNT_FROM = (32, 64, 128, 256)
 SURVIVE = 0.02

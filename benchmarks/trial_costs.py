@@ -8,7 +8,7 @@ on one core while the others are idle, then on all cores at once, as workers do.
 profiler.  Steps of building are scaled by the ratio of all candidates' build times to those of the sample.  The bound
 is one lowering (replay and passes), one code generation and one run of each: the first two on all cores, the last
 alone.  It is computed twice: as if cores did not slow each other down, and as they do.  Results go to
-`benchmarks/results/trial_costs.json`.
+`notebook/results/trial_costs.json`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trial_steps import build_steps, in_process, pinned, profile_steps, sample_o
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.cpu import inspect_machine
 
-RESULTS = Path(__file__).parent / "results" / "trial_costs.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "trial_costs.json"
 SAMPLE = 200
 _NEEDED = ("replay", "passes", "code generation")
 

@@ -5,7 +5,7 @@
 For each network tuned into these records: the share of building and timing of the most expensive candidates; what the
 best programs would lose without those that take more than three times the usual seconds to build; and how many
 candidates are equivalent to one measured before.  A sample of these is lowered to check whether the programs are
-identical.  Results go to `benchmarks/results/waste.json`.
+identical.  Results go to `notebook/results/waste.json`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kintune.core.stage_results import StageName
 from kintune.hardware.cpu import data_caches, inspect_machine
 from kintune.records import Measurement, Store
 
-RESULTS = Path(__file__).parent / "results" / "waste.json"
+RESULTS = Path(__file__).parents[1] / "notebook/results" / "waste.json"
 DEAR = 3.0
 
 

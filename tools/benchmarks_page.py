@@ -1,10 +1,10 @@
-"""Writes `docs/benchmarks.md` from what `benchmarks/results` keeps.
+"""Writes `docs/benchmarks.md` from what `notebook/results` keeps.
 
     python tools/benchmarks_page.py            # or: make benchmarks-page
     python tools/benchmarks_page.py --check    # writes nothing; exit code 1 if the page is not up to date
 
 Figures come from the CSV and JSON files that the benchmarks have written.  What these do not tell (which machine a race
-ran on, limits that stand on a page of the notebook only) is in `benchmarks/results/headline.json`, each with its page.
+ran on, limits that stand on a page of the notebook only) is in `notebook/results/headline.json`, each with its page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks/results"
+RESULTS = ROOT / "notebook/results"
 PAGE = ROOT / "docs/benchmarks.md"
 LONGEST = 190  # lines of a page
 SECOND = "benchmarks_service.md"
@@ -44,8 +44,8 @@ PROCESSORS = {
     "emeraldrapids": "Intel Xeon",
 }
 PACKAGES_PAGES = {
-    "Intel Xeon": "notebook/2026-11-27-small-devices.md",
-    "Zen 5": "notebook/2026-11-28-trained-precisions-zen5.md",
+    "Intel Xeon": "../notebook/2026-11-27-small-devices.md",
+    "Zen 5": "../notebook/2026-11-28-trained-precisions-zen5.md",
 }
 
 
@@ -234,11 +234,11 @@ def zoo(results: Path) -> list[str]:
             [row for _, row in sorted(last.items())],
         ),
         "",
-        "Pages: [Intel Xeon](notebook/2026-11-27-programs-again.md), "
-        "[its large networks](notebook/2026-11-27-paper-networks.md), [Zen 5](notebook/2026-11-28-programs-zen5.md), "
-        "[Zen 4](notebook/2026-11-25-two-networks-zen4.md); of mobilenet_v2 "
-        "[Intel Xeon](notebook/2026-11-22-four-networks-xeon.md), [Zen 5](notebook/2026-11-24-four-networks-zen5.md); "
-        "of vit_base [Zen 5](notebook/2026-11-28-fewer-products.md).",
+        "Pages: [Intel Xeon](../notebook/2026-11-27-programs-again.md), "
+        "[its large networks](../notebook/2026-11-27-paper-networks.md), [Zen 5](../notebook/2026-11-28-programs-zen5.md), "
+        "[Zen 4](../notebook/2026-11-25-two-networks-zen4.md); of mobilenet_v2 "
+        "[Intel Xeon](../notebook/2026-11-22-four-networks-xeon.md), [Zen 5](../notebook/2026-11-24-four-networks-zen5.md); "
+        "of vit_base [Zen 5](../notebook/2026-11-28-fewer-products.md).",
     ]
 
 
@@ -286,8 +286,8 @@ def gpus(results: Path) -> list[str]:
     return [
         "## On GPUs, fp32",
         "",
-        "Times on the device. Pages: [H100](notebook/2026-11-26-gpu-longer.md), "
-        "[H200](notebook/2026-11-27-gpu-ten-minutes.md).",
+        "Times on the device. Pages: [H100](../notebook/2026-11-26-gpu-longer.md), "
+        "[H200](../notebook/2026-11-27-gpu-ten-minutes.md).",
         "",
         *table(["network", "GPU", "date", "minutes", "Kintune", "PyTorch, CUDA graph", "of PyTorch"], body),
     ]
@@ -360,7 +360,7 @@ def races(results: Path, headline: dict[str, Any]) -> list[str]:
             body,
         ),
         "",
-        "[What this means over five networks](notebook/2026-11-25-races-together.md).",
+        "[What this means over five networks](../notebook/2026-11-25-races-together.md).",
     ]
 
 
@@ -386,8 +386,8 @@ def scheduler(results: Path, headline: dict[str, Any]) -> list[str]:
         "",
         *table(["jobs", "all done, s", "over the bound"], body),
         "",
-        "Pages: [simulated](notebook/2026-11-21-schedules-simulated.md), "
-        "[live](notebook/2026-11-21-schedules-live.md), [a thousand hosts](notebook/2026-11-23-thousand-hosts.md).",
+        "Pages: [simulated](../notebook/2026-11-21-schedules-simulated.md), "
+        "[live](../notebook/2026-11-21-schedules-live.md), [a thousand hosts](../notebook/2026-11-23-thousand-hosts.md).",
     ]
 
 
@@ -428,9 +428,9 @@ def service(results: Path, headline: dict[str, Any]) -> list[str]:
         "",
         *table(["what", "measured"], body),
         "",
-        "Pages: [service](notebook/2026-11-21-service.md), "
-        "[several machines](notebook/2026-11-22-several-machines.md), "
-        "[an hour of trouble](notebook/2026-11-22-soak.md).",
+        "Pages: [service](../notebook/2026-11-21-service.md), "
+        "[several machines](../notebook/2026-11-22-several-machines.md), "
+        "[an hour of trouble](../notebook/2026-11-22-soak.md).",
     ]
 
 
@@ -441,8 +441,8 @@ def page(results: Path) -> str:
         [
             "# Benchmarks",
             "",
-            "`python tools/benchmarks_page.py` writes this page from `benchmarks/results`; do not edit it.",
-            "[The notebook](notebook/index.md) has a page for each experiment, with its command.",
+            "`python tools/benchmarks_page.py` writes this page from `notebook/results`; do not edit it.",
+            "[The notebook](../notebook/index.md) has a page for each experiment, with its command.",
             f"[The scheduler and the service]({SECOND}) have a page of their own.",
             "",
             "## Method",

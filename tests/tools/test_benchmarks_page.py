@@ -13,7 +13,7 @@ import pytest
 from tests.tools.test_docs_site import tool
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / "benchmarks/results"
+RESULTS = ROOT / "notebook/results"
 pytestmark = pytest.mark.skipif(not RESULTS.is_dir(), reason="a source distribution has no raw data")
 
 

@@ -135,7 +135,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kt_open_variant" in (site / "reference" / "c.html").read_text()
     assert (site / "assets" / "mermaid" / "index.js").is_file()
-    assert (site / "notebook" / "index.html").is_file()
+    assert (site / "files" / "notebook" / "index.html").is_file()
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 Most programs are compiled in 0.05 seconds.  A few are unrolled so far that they take thirty times as long, and these
 are rarely fast.  Without this model, a search spends a third to a half of its build time on them in vain (figures in
-`docs/notebook/2026-11-22-search-waste.md`).
+`notebook/2026-11-22-search-waste.md`).
 """
 
 from __future__ import annotations

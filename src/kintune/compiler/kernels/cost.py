@@ -1,7 +1,7 @@
 """How long the loops around a micro-kernel take: an estimate, from the table of instructions and the processor.
 
 It ranks tilings of one workload.  Rates are of one core of a server.  They were chosen so that the records in
-`benchmarks/results` are ranked best (`benchmarks/estimates.py`).
+`notebook/results` are ranked best (`benchmarks/estimates.py`).
 """
 
 from __future__ import annotations
