@@ -1,8 +1,8 @@
 """How well the programs' estimates of cycles order what was measured.
 
-    python benchmarks/estimates.py [FILE.jsonl.gz ...] [--program tiled ...] [--output table.json]
+    python benchmarks/estimates.py [FILE ...] [--program tiled ...] [--output table.json]
 
-Reads records that `kintune records export` wrote, by default those in `notebook/results`.  Decisions of earlier
+Reads the measurements in `notebook/records`, or records that `kintune records export` wrote.  Decisions of earlier
 programs are taken for those of today's where they say the same.  The measured candidates of a program and a workload on
 a type of device are a group, of four at least.  The table has for each program and CPU the number of groups and
 candidates, the mean rank correlation (Spearman) of estimates and times within a group, and the regret: how many times
@@ -27,11 +27,13 @@ import numpy as np
 
 from kintune.core.candidate import Decision, Sketch
 from kintune.core.measurement_protocol import DeviceType
-from kintune.records import Store, import_records
+from kintune.records import Store
+from kintune.records.portable import add_contents, exported_contents
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import program_of
+from kintune_lab.corpus import SUFFIX, read_corpus
 
-RESULTS = Path(__file__).parents[1] / "notebook/results"
+RECORDS = Path(__file__).parents[1] / "notebook/records"
 CACHES = {
     "sapphirerapids": (48 << 10, 2 << 20, 64 << 20),
     "emeraldrapids": (48 << 10, 2 << 20, 64 << 20),
@@ -69,7 +71,7 @@ class Group(NamedTuple):
 def groups_of(path: Path, programs: Sequence[str]) -> Iterator[Group]:
     """The groups of a file."""
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "records.sqlite") as store:
-        import_records(store, path)
+        add_contents(store, read_corpus(path) if path.suffix == SUFFIX else exported_contents(path))
         devices = {device: store.devices.get(device) for device in {m.device_type for m in store.measurements.find()}}
         for workload in store.workloads.list():
             sketches = {s.digest: s for s in store.workloads.sketches([workload.digest])}
@@ -152,9 +154,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="the table as JSON")
     options = parser.parse_args()
     found: list[Group] = []
-    for path in options.files or sorted(RESULTS.glob("**/records-*.jsonl.gz")):
+    for path in options.files or sorted(RECORDS.glob(f"*{SUFFIX}")):
         found += groups_of(path, options.program)
-        print(f"{path.parent.name}: {len(found)} groups so far", file=sys.stderr, flush=True)
+        print(f"{path.name}: {len(found)} groups so far", file=sys.stderr, flush=True)
     rows = table(found)
     print("| program | CPU | groups | candidates | rank correlation | regret | 90th percentile |")
     print("|---|---|---|---|---|---|---|")

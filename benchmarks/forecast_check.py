@@ -1,42 +1,45 @@
 """How well the range held that `kintune estimate` foretells, judged by records of comparisons that are kept here.
 
-    python benchmarks/forecast_check.py [FOLDER]...
+    python benchmarks/forecast_check.py [RUN]...
 
-Each FOLDER is one of `notebook/results/compare-*`; by default, those that tuned in fp32 alone.  The records of one
-comparison teach what shares of the peak are reached, as in `kintune.tuning.forecast`.  From these the times of the
-subgraphs that another comparison tuned are foretold, by their operators and FLOPs alone; what both have is left out.
+Each RUN is a comparison with measurements in `notebook/records`; by default, those that tuned in fp32 alone.  The
+records of one comparison teach what shares of the peak are reached, as in `kintune.tuning.forecast`.  From these the
+times of the subgraphs that another comparison tuned are foretold, by their operators and FLOPs alone; what both have is
+left out, and what both measured counts for the earlier one.
 The table says how many times lay in the range, and how the sum of all times compares with the sum of the ranges.
 
 The records do not say which network a subgraph belongs to, nor what its bytes are.  So a second table judges networks
-by what `notebook/results/forecast_curves/runs.jsonl.gz` keeps of the reports of comparisons: the operators, FLOPs and best times
-of their subgraphs, and the latency of the network at the end.  What has hardly any arithmetic counts with its best
-time.  Records of a comparison in which the network was tuned itself are left out; so are networks of which a tenth or
-more is of operators that the teacher has not tuned.
+by what `notebook/results/forecast_curves/runs.jsonl.gz` keeps of the reports of comparisons: the operators, FLOPs and
+best times of their subgraphs, and the latency of the network at the end.  What has hardly any arithmetic counts with
+its best time.  Records of a comparison in which the network was tuned itself are left out; so are networks of which
+a tenth or more is of operators that the teacher has not tuned.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import statistics
+import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from kintune.core.device import Peak
 from kintune.core.workload import Subgraph
 from kintune.records import MeasurementTally, WorkloadRecord
+from kintune.records.portable import MeasurementContent, WorkloadContent
 from kintune.tuning.forecast import Forecast, forecast, shares_reached
+from kintune_lab.corpus import read_corpus
 
 __all__ = ["Judged", "Network", "Taught", "judge", "judge_network", "main", "read_networks", "read_records"]
 
 _PEAK = Peak(355.0, 7.6, 2, 8.5)  # of the machine that made the records; it counts only where a share would exceed 1
 _LEAST_MEASURED, _LEAST_FLOPS = 16, 1e6  # as in `kintune.tuning.forecast`: what counts as tuned
 _UNKNOWN = 0.1  # of the FLOPs of a network, in operators that the teacher has not tuned
-_RESULTS = Path(__file__).parents[1] / "notebook/results"
+_RECORDS, _RESULTS = (Path(__file__).parents[1] / "notebook" / name for name in ("records", "results"))
 _IN_FP32 = ("eight", "eleven", "programs", "seven")
 
 
@@ -71,34 +74,25 @@ class Judged(NamedTuple):
     reached_ms: float
 
 
-def read_records(folder: Path) -> Taught:
-    """The records of a comparison."""
-    (path,) = folder.glob("records-*.jsonl.gz")
+def read_records(run: str, folder: Path = _RECORDS) -> Taught:
+    """The records of a comparison, of all CPUs."""
     workloads: dict[str, WorkloadRecord] = {}
     times: dict[str, list[float]] = {}
     measured: dict[str, int] = {}
-    for record in _lines(path):
-        if record["type"] == "workload":
-            workloads[record["digest"]] = WorkloadRecord(
-                record["digest"], record["name"], record["operator"], record["signature"], record["flops"], ""
-            )
-        elif record["type"] == "measurement":
-            made = record["measurement"]
-            digest, outcome = made["candidate"]["workload"], made["outcome"]
-            measured[digest] = measured.get(digest, 0) + 1
-            if outcome["status"] == "ok":
-                times.setdefault(digest, []).append(statistics.median(outcome["times_us"]))
+    for content in itertools.chain.from_iterable(read_corpus(path, run=run) for path in sorted(folder.iterdir())):
+        match content:
+            case WorkloadContent(digest=digest) as of:
+                workloads[digest] = WorkloadRecord(digest, of.name, of.operator, of.signature, of.flops, "")
+            case MeasurementContent(measurement=made):
+                digest, outcome = made.candidate.workload, made.outcome
+                measured[digest] = measured.get(digest, 0) + 1
+                if outcome.ok:
+                    times.setdefault(digest, []).append(outcome.median_us)
     tallies = {}
     for digest, count in measured.items():
         own = times.get(digest, [])
         tallies[digest] = MeasurementTally(digest, "", "", count, len(own), min(own, default=None))
     return Taught(workloads, tallies)
-
-
-def _lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    with gzip.open(path) as file:
-        for line in file:
-            yield msgspec.json.decode(line)["record"]
 
 
 def judge(teacher: Taught, other: Taught) -> Judged:
@@ -159,11 +153,9 @@ def judge_network(teacher: Taught, network: Network) -> Forecast | None:
 def main(arguments: Sequence[str]) -> int:
     """Print the table; returns the exit code."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("folders", nargs="*", type=Path)
-    folders = parser.parse_args(arguments).folders or [
-        _RESULTS / f"compare-{name}-xeon-2026-11-26" for name in _IN_FP32
-    ]
-    taught = {folder.name: read_records(folder) for folder in folders}
+    parser.add_argument("runs", nargs="*")
+    runs = parser.parse_args(arguments).runs or [f"compare-{name}-xeon-2026-11-26" for name in _IN_FP32]
+    taught = {run: read_records(run) for run in runs}
     networks = read_networks()
     print("| taught by | foretold | subgraphs | faster | within | slower | range, ms | reached, ms |")
     print("|---|---|---|---|---|---|---|---|")
@@ -179,7 +171,7 @@ def main(arguments: Sequence[str]) -> int:
     print("\n| taught by | foretold | range, ms | reached, ms | is |\n|---|---|---|---|---|")
     lay: list[bool] = []
     for teacher, known in taught.items():
-        tuned_itself = _networks_of(folders, teacher)
+        tuned_itself = _networks_of(teacher)
         for network in networks:
             if network.name in tuned_itself or (told := judge_network(known, network)) is None:
                 continue
@@ -193,10 +185,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _networks_of(folders: Sequence[Path], name: str) -> set[str]:
+def _networks_of(run: str) -> set[str]:
     """The networks that a comparison has tuned."""
-    (folder,) = (folder for folder in folders if folder.name == name)
-    compared = msgspec.json.decode((folder / "comparison.json").read_bytes())["comparisons"]
+    compared = msgspec.json.decode((_RESULTS / run / "comparison.json").read_bytes())["comparisons"]
     return {name.removeprefix("zoo:") for each in compared for name in each["files"]}
 
 

@@ -5,10 +5,10 @@
     python benchmarks/layers.py list
 
 `collect` lowers the models for each of `TARGETS`, and ONNX's suite or each N-th case of it, and adds the workloads that
-some program of ours computes to `notebook/results/layers.xz`; shapes of known files come from `compile_times.py`.  `offers` asks
-this version of the programs again, and tells where one offers no more what it offered: exit code 1.  With `--write` the
-file has what they offer now, by the names and versions of today.  `list` prints a line a layer.  Nothing is timed, so
-other work may run.  `race_layers.py` races them.
+some program of ours computes to `notebook/results/layers.xz`; shapes of known files come from `compile_times.py`.
+`offers` asks this version of the programs again, and tells where one offers no more what it offered: exit code 1.  With
+`--write` the file has what they offer now, by the names and versions of today.  `list` prints a line a layer.  Nothing
+is timed, so other work may run.  `race_layers.py` races them.
 """
 
 from __future__ import annotations

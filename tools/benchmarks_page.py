@@ -235,9 +235,11 @@ def zoo(results: Path) -> list[str]:
         ),
         "",
         "Pages: [Intel Xeon](../notebook/2026-11-27-programs-again.md), "
-        "[its large networks](../notebook/2026-11-27-paper-networks.md), [Zen 5](../notebook/2026-11-28-programs-zen5.md), "
+        "[its large networks](../notebook/2026-11-27-paper-networks.md), "
+        "[Zen 5](../notebook/2026-11-28-programs-zen5.md), "
         "[Zen 4](../notebook/2026-11-25-two-networks-zen4.md); of mobilenet_v2 "
-        "[Intel Xeon](../notebook/2026-11-22-four-networks-xeon.md), [Zen 5](../notebook/2026-11-24-four-networks-zen5.md); "
+        "[Intel Xeon](../notebook/2026-11-22-four-networks-xeon.md), "
+        "[Zen 5](../notebook/2026-11-24-four-networks-zen5.md); "
         "of vit_base [Zen 5](../notebook/2026-11-28-fewer-products.md).",
     ]
 
@@ -387,7 +389,8 @@ def scheduler(results: Path, headline: dict[str, Any]) -> list[str]:
         *table(["jobs", "all done, s", "over the bound"], body),
         "",
         "Pages: [simulated](../notebook/2026-11-21-schedules-simulated.md), "
-        "[live](../notebook/2026-11-21-schedules-live.md), [a thousand hosts](../notebook/2026-11-23-thousand-hosts.md).",
+        "[live](../notebook/2026-11-21-schedules-live.md), "
+        "[a thousand hosts](../notebook/2026-11-23-thousand-hosts.md).",
     ]
 
 

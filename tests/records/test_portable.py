@@ -171,8 +171,8 @@ def test_measurements_of_earlier_programs_are_counted(store: Store, other: Store
 
 def test_a_run_that_a_file_names_is_not_one_of_these_records(store: Store, other: Store, tmp_path: Path) -> None:
     contents = [
-        portable._Measurement(msgspec.structs.replace(each.measurement, run_id="run", id=7))
-        if isinstance(each, portable._Measurement)
+        portable.MeasurementContent(msgspec.structs.replace(each.measurement, run_id="run", id=7))
+        if isinstance(each, portable.MeasurementContent)
         else each
         for each in portable._contents(store, store.measurements.find())
     ]

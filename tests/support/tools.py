@@ -108,6 +108,7 @@ TOOLS: Mapping[str, Tool] = {
     ),
     "torch": Tool("PyTorch", "make setup EXTRA_PACKAGES=torch", packages=("torch",)),
     "openvino": Tool("OpenVINO", "make setup EXTRA_PACKAGES=openvino", packages=("openvino",)),
+    "pyarrow": Tool("PyArrow", "make setup EXTRA_PACKAGES=pyarrow", packages=("pyarrow",)),
     "ray": Tool("Ray", "make setup EXTRA_PACKAGES=ray", packages=("ray",)),
     "isolation": Tool(
         "the packages that isolate processes",

@@ -32,7 +32,21 @@ from kintune.records.store import Store
 from kintune.search.sketch_program import has_places
 from kintune.wire.channel import UNREADABLE
 
-__all__ = ["PORTABLE_FORMAT", "ImportChecks", "ImportSummary", "export_records", "import_records"]
+__all__ = [
+    "PORTABLE_FORMAT",
+    "Content",
+    "DeviceTypeContent",
+    "ImportChecks",
+    "ImportSummary",
+    "MeasurementContent",
+    "SketchContent",
+    "WorkloadContent",
+    "add_contents",
+    "contents_of",
+    "export_records",
+    "exported_contents",
+    "import_records",
+]
 
 
 PORTABLE_FORMAT = "kintune-records-v2"
@@ -48,11 +62,15 @@ class _Header(msgspec.Struct, frozen=True, tag="header"):
     format: str
 
 
-class _DeviceType(msgspec.Struct, frozen=True, tag="device_type"):
+class DeviceTypeContent(msgspec.Struct, frozen=True, tag="device_type"):
+    """A type of device that measurements name by its digest."""
+
     device_type: DeviceType
 
 
-class _Workload(msgspec.Struct, frozen=True, tag="workload"):
+class WorkloadContent(msgspec.Struct, frozen=True, tag="workload"):
+    """A workload with its serialised program `module`."""
+
     digest: str
     name: str
     operator: str
@@ -61,11 +79,15 @@ class _Workload(msgspec.Struct, frozen=True, tag="workload"):
     module: bytes
 
 
-class _Sketch(msgspec.Struct, frozen=True, tag="sketch"):
+class SketchContent(msgspec.Struct, frozen=True, tag="sketch"):
+    """A sketch of a workload that came before."""
+
     sketch: Sketch
 
 
-class _Measurement(msgspec.Struct, frozen=True, tag="measurement"):
+class MeasurementContent(msgspec.Struct, frozen=True, tag="measurement"):
+    """A measurement without its run, which is not exported."""
+
     measurement: Measurement
 
 
@@ -73,7 +95,8 @@ class _End(msgspec.Struct, frozen=True, tag="end"):
     records: int
 
 
-_Content: TypeAlias = _DeviceType | _Workload | _Sketch | _Measurement
+Content: TypeAlias = DeviceTypeContent | WorkloadContent | SketchContent | MeasurementContent
+"""A record of a file; each comes after those that it names."""
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -83,7 +106,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 _line = msgspec.json.Decoder(_Line)
 
-_record: msgspec.json.Decoder[_Header | _Content | _End] = msgspec.json.Decoder(_Header | _Content | _End)
+_record: msgspec.json.Decoder[_Header | Content | _End] = msgspec.json.Decoder(_Header | Content | _End)
 
 
 class ImportSummary(msgspec.Struct, frozen=True):
@@ -113,43 +136,56 @@ def export_records(
     target = followed(Path(path))
     partial = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
-        with store.snapshot():
-            failed = {run.run_id for run in store.runs.list(on_damage=_leave_out) if run.state is RunState.FAILED}
-            found = store.measurements.find(workloads=workloads, run_id=run_id)
-            measurements = [m for m in found if m.run_id not in failed or (m.confirmed or m.outcome).ok]
-            with partial.open("wb") as plain, gzip.GzipFile("", "wb", compresslevel=6, fileobj=plain, mtime=0) as file:
-                _write(file, _contents(store, measurements))
+        with (
+            store.snapshot(),
+            partial.open("wb") as plain,
+            gzip.GzipFile("", "wb", compresslevel=6, fileobj=plain, mtime=0) as file,
+        ):
+            count = _write(file, contents_of(store, workloads=workloads, run_id=run_id))
         move_into_place(partial, target)
     except OSError as error:
         raise StorageError(f"{target}: cannot be written ({error.strerror or error})") from error
     finally:
         partial.unlink(missing_ok=True)
-    return len(measurements)
+    return count
 
 
-def _contents(store: Store, measurements: list[Measurement]) -> Iterator[_Content]:
+def contents_of(
+    store: Store, *, workloads: Iterable[str] | None = None, run_id: str | None = None
+) -> Iterator[Content]:
+    """Yields the measurements that `export_records` writes, each after what it names.
+
+    Raises:
+        DamagedRecord: a record is damaged.
+    """
+    failed = {run.run_id for run in store.runs.list(on_damage=_leave_out) if run.state is RunState.FAILED}
+    found = store.measurements.find(workloads=workloads, run_id=run_id)
+    measurements = [m for m in found if m.run_id not in failed or (m.confirmed or m.outcome).ok]
     for device_type in sorted({measurement.device_type for measurement in measurements}):
-        yield _DeviceType(store.devices.get(device_type))
+        yield DeviceTypeContent(store.devices.get(device_type))
     for digest in sorted({measurement.candidate.workload for measurement in measurements}):
         known = store.workloads.get(digest)
         module = store.workloads.module(digest)
-        yield _Workload(digest, known.name, known.operator, known.signature, known.flops, module)
+        yield WorkloadContent(digest, known.name, known.operator, known.signature, known.flops, module)
         for sketch in store.workloads.sketches([digest]):
-            yield _Sketch(sketch)
+            yield SketchContent(sketch)
     for measurement in measurements:
-        yield _Measurement(msgspec.structs.replace(measurement, run_id=None, id=0))
+        yield MeasurementContent(msgspec.structs.replace(measurement, run_id=None, id=0))
 
 
-def _write(file: gzip.GzipFile, contents: Iterable[_Content]) -> None:
-    count = 0
+def _write(file: gzip.GzipFile, contents: Iterable[Content]) -> int:
+    """Returns how many measurements were written."""
+    count = measurements = 0
     file.write(_encoded(_Header(PORTABLE_FORMAT)))
     for content in contents:
         file.write(_encoded(content))
         count += 1
+        measurements += isinstance(content, MeasurementContent)
     file.write(_encoded(_End(count)))
+    return measurements
 
 
-def _encoded(record: _Header | _Content | _End) -> bytes:
+def _encoded(record: _Header | Content | _End) -> bytes:
     raw = msgspec.json.encode(record)
     return msgspec.json.encode(_Line(digest_of(raw), msgspec.Raw(raw))) + b"\n"
 
@@ -160,37 +196,58 @@ def import_records(store: Store, path: str | Path) -> ImportSummary:
     Raises:
         RecordsError: a record is damaged, missing or invalid; the message names it, and nothing of the file is kept.
     """
-    source = Path(path)
-    read = earlier = 0
-    with_places: set[str] = set()
     try:
-        with gzip.open(source, "rb") as file, store.transaction():
-            before = store.counts().measurements
-            measured: list[Measurement] = []
-            for content in _read(source, file, ImportChecks(store.measurements.width)):
-                if isinstance(content, _Measurement):
-                    read += 1
-                    earlier += content.measurement.candidate.sketch in with_places
-                    measured.append(msgspec.structs.replace(content.measurement, id=0, run_id=None))
-                else:
-                    _add(store, content)
-                    if isinstance(content, _Sketch) and has_places(content.sketch):
-                        with_places.add(content.sketch.digest)
-                if len(measured) == _AT_ONCE:
-                    store.measurements.add_all(measured)
-                    measured.clear()
-            store.measurements.add_all(measured)
-            added = store.counts().measurements - before
+        return add_contents(store, exported_contents(path, store.measurements.width))
+    except OverflowError as error:  # while a record is stored
+        raise RecordsError(f"{path}: a record has a number of more than 64 bits; nothing was imported") from error
+
+
+def exported_contents(path: str | Path, width_of: Callable[[str], int | None] = lambda _: None) -> Iterator[Content]:
+    """Yields the content of an exported file, checked; `width_of` is that of `ImportChecks`.
+
+    Raises:
+        RecordsError: a record is damaged, missing or invalid; the message names it.
+    """
+    source = Path(path)
+    try:
+        with gzip.open(source, "rb") as file:
+            yield from _read(source, file, ImportChecks(width_of))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise RecordsError(f"{source}: damaged or not exported by Kintune ({error}); export it again") from error
     except OSError as error:
         raise RecordsError(f"{source}: cannot be read ({error.strerror or error})") from error
-    except OverflowError as error:  # while a record is stored
-        raise RecordsError(f"{source}: a record has a number of more than 64 bits; nothing was imported") from error
+
+
+def add_contents(store: Store, contents: Iterable[Content]) -> ImportSummary:
+    """Adds records, each of which comes after those that it names; what is known already stays as it is.
+
+    Raises:
+        OverflowError: a record has a number of more than 64 bits; nothing is kept.
+        RecordsError: a record names one that is missing; nothing is kept.
+    """
+    read = earlier = 0
+    with_places: set[str] = set()
+    with store.transaction():
+        before = store.counts().measurements
+        measured: list[Measurement] = []
+        for content in contents:
+            if isinstance(content, MeasurementContent):
+                read += 1
+                earlier += content.measurement.candidate.sketch in with_places
+                measured.append(msgspec.structs.replace(content.measurement, id=0, run_id=None))
+            else:
+                _add(store, content)
+                if isinstance(content, SketchContent) and has_places(content.sketch):
+                    with_places.add(content.sketch.digest)
+            if len(measured) == _AT_ONCE:
+                store.measurements.add_all(measured)
+                measured.clear()
+        store.measurements.add_all(measured)
+        added = store.counts().measurements - before
     return ImportSummary(added, read - added, earlier)
 
 
-def _read(source: Path, file: gzip.GzipFile, checks: ImportChecks) -> Iterator[_Content]:
+def _read(source: Path, file: gzip.GzipFile, checks: ImportChecks) -> Iterator[Content]:
     """The records between header and end, each checked."""
     number = 0
     ended = False
@@ -218,7 +275,7 @@ def _read(source: Path, file: gzip.GzipFile, checks: ImportChecks) -> Iterator[_
         raise RecordsError(f"{source}: cut short after {number} records; export it again")
 
 
-def _decoded(line: bytes, where: str) -> _Header | _Content | _End:
+def _decoded(line: bytes, where: str) -> _Header | Content | _End:
     try:
         sealed = _line.decode(line)
         if sealed.seal != digest_of(bytes(sealed.record)):
@@ -230,26 +287,26 @@ def _decoded(line: bytes, where: str) -> _Header | _Content | _End:
         raise RecordsError(f"{where} is not one of {PORTABLE_FORMAT}: {error}; nothing was imported") from error
 
 
-def _problem(checks: ImportChecks, content: _Content) -> str:
+def _problem(checks: ImportChecks, content: Content) -> str:
     match content:
-        case _DeviceType(device_type=device_type):
+        case DeviceTypeContent(device_type=device_type):
             return checks.device_type(device_type)
-        case _Workload(digest=digest):
+        case WorkloadContent(digest=digest):
             return checks.workload(digest)
-        case _Sketch(sketch=sketch):
+        case SketchContent(sketch=sketch):
             return checks.sketch(sketch)
-        case _Measurement(measurement=measurement):
+        case MeasurementContent(measurement=measurement):
             return checks.measurement(measurement)
 
 
-def _add(store: Store, content: _DeviceType | _Workload | _Sketch) -> None:
+def _add(store: Store, content: DeviceTypeContent | WorkloadContent | SketchContent) -> None:
     match content:
-        case _DeviceType(device_type=device_type):
+        case DeviceTypeContent(device_type=device_type):
             store.devices.add(device_type)
-        case _Workload(digest, name, operator, signature, flops, module):
+        case WorkloadContent(digest, name, operator, signature, flops, module):
             subgraph = Subgraph(name, digest, 1, flops, operator, signature, tunable=True)
             store.workloads.add(subgraph, module)
-        case _Sketch(sketch=sketch):
+        case SketchContent(sketch=sketch):
             store.workloads.add_sketch(sketch)
 
 
