@@ -17,13 +17,6 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted(path for path in (ROOT / "src").rglob("*.py") if "migrations" not in path.parts)
 """All modules; migrations are scripts that Alembic runs, and offer nothing."""
 
-MAX_LINES = 500
-LONGER_FOR_A_REASON: dict[str, str] = {
-    "kintune/compiler/bounds.py": "one proof, all of whose steps share what holds at a statement",
-    "kintune/models/torch_converters/elementwise.py": "one group of operators, which share helpers",
-}
-"""Files past the limit: path below `src` and why."""
-
 FRONT_SIDE = re.compile(
     r"kintune(_lab)?\.(api|bench|cli|core|doctor|errors|experiment|families|files|hardware|pools|race|records|scheduler|search"
     r"|simulate|spec_document|terminal|transfer|tuning\.(estimation|front)|wire|workers\.(engine|fleet))\b"
@@ -75,11 +68,6 @@ def test_no_file_names_a_registry() -> None:
 
 def test_the_product_does_not_name_the_laboratory() -> None:
     assert [str(path) for path in (ROOT / "src/kintune").rglob("*.py") if "kintune_lab" in path.read_text()] == []
-
-
-def test_files_are_short_enough_to_be_read_at_once() -> None:
-    lengths = {str(path.relative_to(ROOT / "src")): len(path.read_text().splitlines()) for path in SOURCES}
-    assert {name: n for name, n in lengths.items() if n > MAX_LINES and name not in LONGER_FOR_A_REASON} == {}
 
 
 def test_a_module_lists_what_it_offers() -> None:
