@@ -18,7 +18,7 @@ from onnx import TensorProto
 
 from kintune.models.zoo.convolution import batch_norm
 from kintune.models.zoo.gpt2 import GPT2
-from kintune.models.zoo.network import Network, NetworkBuilder
+from kintune.models.zoo.network import NetworkBuilder, ZooNetwork
 from kintune.models.zoo.render import render
 from kintune.models.zoo.transformer import INIT_STD, attention, feed_forward, layer_norm, linear
 
@@ -28,7 +28,7 @@ _STEPS, _UNITS = 100, 256
 _PAST = 512
 
 
-def _recurrent(operator: str, gates: int) -> Network:
+def _recurrent(operator: str, gates: int) -> ZooNetwork:
     """Two layers of 256 units over 100 steps, one sequence."""
     b = NetworkBuilder(operator.lower())
     x = b.input("x", (_STEPS, 1, _UNITS))
@@ -42,7 +42,7 @@ def _recurrent(operator: str, gates: int) -> Network:
     return b.finish([("y", x, (_STEPS, 1, _UNITS))])
 
 
-def _whisper() -> Network:
+def _whisper() -> ZooNetwork:
     """The encoder of Whisper base (Radford et al. 2022): 30 s of speech, 1500 positions."""
     hidden, heads, layers, bands, frames = 512, 8, 6, 80, 3000
     b = NetworkBuilder("whisper_base_encoder")
@@ -73,7 +73,7 @@ def _gelu(b: NetworkBuilder, x: str) -> str:
     return b.node("Mul", b.node("Mul", x, b.node("Add", inner, b.scalar(1.0))), b.scalar(0.5))
 
 
-def _decode_step() -> Network:
+def _decode_step() -> ZooNetwork:
     """One step of GPT-2: a token after 512 past ones, whose keys and values are inputs."""
     c, hidden = GPT2, GPT2.hidden
     size = hidden // c.heads
@@ -107,7 +107,7 @@ def _decode_step() -> Network:
     return b.finish([("logits", logits, (1, 1, c.vocabulary)), *outputs])
 
 
-def _unet() -> Network:
+def _unet() -> ZooNetwork:
     """A U-Net of four levels with group norms, SiLU, nearest resizing and concatenations, as in image generators."""
     b = NetworkBuilder("unet")
     side, width = 64, 64
@@ -158,7 +158,7 @@ def _conv(b: NetworkBuilder, name: str, x: str, channels: int, out: int, *, kern
     return b.node("Conv", x, w, bias, kernel_shape=[kernel] * 2, pads=pads, strides=[stride] * 2, name=name)
 
 
-def _densenet() -> Network:
+def _densenet() -> ZooNetwork:
     """DenseNet-121 (Huang et al. 2017): norm, ReLU and convolution in this order, averages after each transition."""
     b = NetworkBuilder("densenet121")
     growth, channels, blocks = 32, 64, (6, 12, 24, 16)
@@ -190,7 +190,7 @@ def _plain_conv(b: NetworkBuilder, name: str, x: str, channels: int, out: int, k
     return b.node("Conv", x, w, kernel_shape=[kernel] * 2, pads=pads, strides=[stride] * 2, name=name)
 
 
-NETWORKS: dict[str, Callable[[], Network]] = {
+NETWORKS: dict[str, Callable[[], ZooNetwork]] = {
     "lstm": lambda: _recurrent("LSTM", 4),
     "gru": lambda: _recurrent("GRU", 3),
     "whisper_base_encoder": _whisper,

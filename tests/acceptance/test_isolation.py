@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.outcome import Outcome, Status
-from kintune.core.stage_requests import Built, Operand, ProfileContext, ProfileItem
+from kintune.core.stage_requests import Built, KernelArgument, ProfileContext, ProfileItem
 from kintune.wire.child import ResourceLimits
 from kintune.wire.confinement import HIDE_VARIABLE, Confinement, layers
 from kintune.wire.worker_client import WorkerDied, WorkerProcess
@@ -28,7 +28,7 @@ from tests.support.poison import compile_kernel
 pytestmark = [pytest.mark.tvm, pytest.mark.needs("isolation")]
 
 _PROTOCOL = MeasurementProtocol(threads=1, repeats=3, max_seconds=0.05)
-_OPERANDS = (Operand((32,), "float32", "output"),)
+_OPERANDS = (KernelArgument((32,), "float32", "output"),)
 _MEMORY_MB = 6 * 1024
 
 

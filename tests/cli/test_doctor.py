@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kintune.cli import doctor
-from kintune.hardware.check import Check, Verdict
+from kintune.hardware.check import Check, HardwareVerdict
 
 if TYPE_CHECKING:
     from tests.support.command import Kintune
 
-GOOD = Check("python", Verdict.GOOD, "3.11.7")
-BAD = Check("apache-tvm-ffi", Verdict.PROBLEM, "0.1.15 makes TVM die", "pip install 'apache-tvm-ffi<0.1.15'")
+GOOD = Check("python", HardwareVerdict.GOOD, "3.11.7")
+BAD = Check("apache-tvm-ffi", HardwareVerdict.PROBLEM, "0.1.15 makes TVM die", "pip install 'apache-tvm-ffi<0.1.15'")
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def findings(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     found = [GOOD]
     monkeypatch.setattr(doctor, "check_software", lambda: found)
     monkeypatch.setattr(
-        doctor, "check_peak", lambda *_, again, on_wait: Check("measured peak", Verdict.GOOD, f"{again=}")
+        doctor, "check_peak", lambda *_, again, on_wait: Check("measured peak", HardwareVerdict.GOOD, f"{again=}")
     )
     return found
 

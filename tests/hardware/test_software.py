@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kintune.hardware import software
-from kintune.hardware.check import Check, Verdict
+from kintune.hardware.check import Check, HardwareVerdict
 from kintune.hardware.software import (
     TVM_FFI_RANGE,
     TVM_VERSION,
@@ -25,7 +25,9 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 @pytest.fixture
 def doctor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Check]]:
     """All checks by name, with some packages in other versions; TVM is not loaded."""
-    monkeypatch.setattr(software, "check_loads", lambda name, _: Check(f"loading {name}", Verdict.GOOD, "works"))
+    monkeypatch.setattr(
+        software, "check_loads", lambda name, _: Check(f"loading {name}", HardwareVerdict.GOOD, "works")
+    )
 
     def run(**versions: str | None) -> dict[str, Check]:
         given = {"apache-tvm": TVM_VERSION, "apache-tvm-ffi": "0.1.14.post1"}
@@ -37,7 +39,7 @@ def doctor(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Check]]:
 
 def test_versions_that_were_tried_are_good(doctor: Callable[..., dict[str, Check]]) -> None:
     checks = doctor()
-    assert {check.verdict for name, check in checks.items() if name != "C compiler"} == {Verdict.GOOD}
+    assert {check.verdict for name, check in checks.items() if name != "C compiler"} == {HardwareVerdict.GOOD}
     assert "loading tvm" in checks
 
 
@@ -55,7 +57,7 @@ def test_the_wrong_ffi_is_a_problem_with_a_remedy(
 ) -> None:
     checks = doctor(apache_tvm_ffi=version)
     check = checks["apache-tvm-ffi"]
-    assert check.verdict is Verdict.PROBLEM
+    assert check.verdict is HardwareVerdict.PROBLEM
     assert said in check.finding
     assert "apache-tvm-ffi>=0.1.14.post0,<0.1.15" in check.remedy
     assert "loading tvm" not in checks
@@ -64,18 +66,18 @@ def test_the_wrong_ffi_is_a_problem_with_a_remedy(
 @pytest.mark.parametrize(
     ("version", "verdict"),
     [
-        ((3, 9, 18), Verdict.PROBLEM),
-        ((3, 10, 0), Verdict.GOOD),
-        ((3, 13, 7), Verdict.GOOD),
-        ((3, 14, 0), Verdict.GOOD),
-        ((3, 15, 0), Verdict.PROBLEM),
+        ((3, 9, 18), HardwareVerdict.PROBLEM),
+        ((3, 10, 0), HardwareVerdict.GOOD),
+        ((3, 13, 7), HardwareVerdict.GOOD),
+        ((3, 14, 0), HardwareVerdict.GOOD),
+        ((3, 15, 0), HardwareVerdict.PROBLEM),
     ],
 )
 def test_a_python_that_was_not_tried_is_named(
     doctor: Callable[..., dict[str, Check]],
     monkeypatch: pytest.MonkeyPatch,
     version: tuple[int, int, int],
-    verdict: Verdict,
+    verdict: HardwareVerdict,
 ) -> None:
     monkeypatch.setattr(sys, "version_info", version)
     assert doctor()["python"].verdict is verdict
@@ -84,14 +86,14 @@ def test_a_python_that_was_not_tried_is_named(
 @pytest.mark.parametrize("version", ["0.26.0", None])
 def test_another_compiler_is_a_problem(doctor: Callable[..., dict[str, Check]], version: str | None) -> None:
     check = doctor(apache_tvm=version)["apache-tvm"]
-    assert check.verdict is Verdict.PROBLEM
+    assert check.verdict is HardwareVerdict.PROBLEM
     assert TVM_VERSION in check.remedy
 
 
 def test_optional_packages_may_be_missing_and_others_may_not(doctor: Callable[..., dict[str, Check]]) -> None:
     checks = doctor(openvino=None, onnx=None)
-    assert checks["openvino"].verdict is Verdict.NOTE
-    assert checks["onnx"].verdict is Verdict.PROBLEM
+    assert checks["openvino"].verdict is HardwareVerdict.NOTE
+    assert checks["onnx"].verdict is HardwareVerdict.PROBLEM
 
 
 def test_the_doctor_and_the_project_agree_on_what_was_tried() -> None:
@@ -104,20 +106,20 @@ def test_the_doctor_and_the_project_agree_on_what_was_tried() -> None:
 @pytest.mark.parametrize(
     ("code", "verdict", "said"),
     [
-        ("pass", Verdict.GOOD, "works"),
-        ("import os; os.abort()", Verdict.PROBLEM, "dies of SIGABRT"),
-        ("raise OSError('no such library')", Verdict.PROBLEM, "fails: OSError: no such library"),
-        ("import sys; sys.exit(3)", Verdict.PROBLEM, "for no stated reason"),
+        ("pass", HardwareVerdict.GOOD, "works"),
+        ("import os; os.abort()", HardwareVerdict.PROBLEM, "dies of SIGABRT"),
+        ("raise OSError('no such library')", HardwareVerdict.PROBLEM, "fails: OSError: no such library"),
+        ("import sys; sys.exit(3)", HardwareVerdict.PROBLEM, "for no stated reason"),
     ],
 )
-def test_what_dies_while_loading_harms_only_itself(code: str, verdict: Verdict, said: str) -> None:
+def test_what_dies_while_loading_harms_only_itself(code: str, verdict: HardwareVerdict, said: str) -> None:
     check = check_loads("it", code)
     assert (check.name, check.verdict) == ("loading it", verdict)
     assert said in check.finding
 
 
 def test_a_compiler_that_links_is_good() -> None:
-    assert check_compiler().verdict is Verdict.GOOD
+    assert check_compiler().verdict is HardwareVerdict.GOOD
 
 
 @pytest.mark.parametrize("others", [(), ("g++",)])
@@ -130,19 +132,19 @@ def test_no_compiler_that_links_is_a_problem(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     check = check_compiler()
-    assert check.verdict is Verdict.PROBLEM
+    assert check.verdict is HardwareVerdict.PROBLEM
     assert "on the path" in check.finding
 
 
 def test_a_compiler_that_links_nothing_here_need_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "/nowhere/c++")
-    assert check_compiler().verdict is Verdict.GOOD
+    assert check_compiler().verdict is HardwareVerdict.GOOD
 
 
 def test_a_compiler_that_does_not_compile_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", sys.executable)
     check = check_compiler()
-    assert check.verdict is Verdict.PROBLEM
+    assert check.verdict is HardwareVerdict.PROBLEM
     assert sys.executable in check.finding
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kintune.errors import BuildError, OrderError
-from kintune.hardware.check import Verdict
+from kintune.hardware.check import HardwareVerdict
 from kintune.hardware.software import check_compiler
 from kintune.hardware.toolchain import compiler_command, find_linker, find_nvcc, link
 
@@ -109,7 +109,7 @@ def test_a_package_links_where_no_compiler_is(
 @pytest.mark.usefixtures("no_compiler")
 def test_its_compiler_is_found_by_the_doctor() -> None:
     check = check_compiler()
-    assert (check.verdict, Path(check.finding).name) == (Verdict.GOOD, "zig")
+    assert (check.verdict, Path(check.finding).name) == (HardwareVerdict.GOOD, "zig")
     assert compiler_command(find_linker())[1:] == ["cc", "-nostdlib"]
 
 

@@ -16,7 +16,7 @@ import kintune
 import kintune_runtime
 from kintune.core.model import Tensor
 from kintune.runtime.merging import merge
-from kintune.runtime.package import EncodedPlan, Variant, write_package
+from kintune.runtime.package import EncodedPlan, PackageVariant, write_package
 from kintune.runtime.plan_format import decode_plan
 from kintune_runtime import InputError, RunError
 from kintune_runtime.library import checksum
@@ -149,7 +149,7 @@ def test_plans_that_do_not_belong_together_are_refused(
         for plan, change in zip(plans, changes, strict=True)
     ]
     path = tmp_path / "wrong.kt"
-    write_package(path, [Variant(manifest(ADDING), (plan,)) for plan in made], WEIGHTS)
+    write_package(path, [PackageVariant(manifest(ADDING), (plan,)) for plan in made], WEIGHTS)
     with pytest.raises(InputError, match=said):
         kintune_runtime.open(path)
 
@@ -190,7 +190,7 @@ def test_a_plan_of_any_content_is_refused_or_harmless(
     plan = plan[:size]
     plan[16:24] = (checksum(bytes(plan[:16])) ^ checksum(bytes(plan[24:]))).to_bytes(8, "little")
     path = tmp_path_factory.mktemp("fuzz") / "fuzz.kt"
-    variants = [Variant(manifest(ADDING), (EncodedPlan(each, kernels()),)) for each in (*before, bytes(plan))]
+    variants = [PackageVariant(manifest(ADDING), (EncodedPlan(each, kernels()),)) for each in (*before, bytes(plan))]
     write_package(path, variants, WEIGHTS)
     for number in range(len(variants)):
         try:

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kintune.core.stage_requests import Operand
+from kintune.core.stage_requests import KernelArgument
 
 pytestmark = pytest.mark.tvm
 
-ACTIVATION = Operand((4, 6), "float32", "activation")
-WEIGHT = Operand((6, 8), "float32", "weight")
-PACKED = Operand((2, 6, 4), "float32", "weight")
-OUTPUT = Operand((4, 8), "float32", "output")
+ACTIVATION = KernelArgument((4, 6), "float32", "activation")
+WEIGHT = KernelArgument((6, 8), "float32", "weight")
+PACKED = KernelArgument((2, 6, 4), "float32", "weight")
+OUTPUT = KernelArgument((4, 8), "float32", "output")
 KERNEL = (ACTIVATION, WEIGHT, OUTPUT)
 
 
@@ -37,7 +37,7 @@ def test_integers_are_valid_indices() -> None:
 
     indices, flags, _ = (
         KernelArguments()
-        .bind((Operand((64,), "int64", "activation"), Operand((64,), "bool", "activation"), OUTPUT))
+        .bind((KernelArgument((64,), "int64", "activation"), KernelArgument((64,), "bool", "activation"), OUTPUT))
         .arguments
     )
     assert set(np.unique(indices.numpy())) == {0, 1}
@@ -67,7 +67,7 @@ def test_poison_is_nowhere_right(dtype: str) -> None:
     from kintune.measure.arguments import KernelArguments
 
     arguments = KernelArguments()
-    bound = arguments.bind((Operand((50,), dtype, "output"),))
+    bound = arguments.bind((KernelArgument((50,), dtype, "output"),))
     right = np.resize(np.array([0, 1, 1]), 50).astype(bound.outputs[0].dtype)
     arguments.expected = (right,)
     arguments.poison(bound.outputs)
@@ -78,7 +78,7 @@ def test_poison_is_not_right_where_not_a_number_is() -> None:
     from kintune.measure.arguments import KernelArguments
 
     arguments = KernelArguments()
-    bound = arguments.bind((Operand((2,), "float32", "output"),))
+    bound = arguments.bind((KernelArgument((2,), "float32", "output"),))
     arguments.expected = (np.array([np.nan, 1], np.float32),)
     arguments.poison(bound.outputs)
     assert np.isnan(bound.outputs[0]).tolist() == [False, True]

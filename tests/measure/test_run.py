@@ -12,7 +12,7 @@ import pytest
 
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.outcome import Outcome, Status
-from kintune.core.stage_requests import Built, Operand, ProfileContext, ProfileItem
+from kintune.core.stage_requests import Built, KernelArgument, ProfileContext, ProfileItem
 from kintune.errors import DeviceError
 from tests.support.poison import compile_kernel
 
@@ -54,7 +54,7 @@ def test_an_artifact_leaves_neither_file_nor_mapping_behind(
 
 def test_the_reference_runs_once_a_workload(runner: Any, tmp_path: Path) -> None:
     log = tmp_path / "runs"
-    operands = (Operand((8,), "float32", "output"),)
+    operands = (KernelArgument((8,), "float32", "output"),)
     body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); fill(out, 1.0f);'
     reference = Built("reference", compile_kernel(body), operands)
     candidate = Built("candidate", compile_kernel("fill(out, 1.0f);"), operands)
@@ -70,7 +70,7 @@ def test_candidates_treat_denormal_numbers_as_the_result_will(runner: Any, tmp_p
     body = f'''
         volatile float tiny = 1e-40f, one = 1.0f;
         FILE *f = fopen("{log}", "a"); fputc(tiny * one != 0.0f ? 'k' : 'f', f); fclose(f); fill(out, 1.0f);'''
-    built = Built("reference", compile_kernel(body), (Operand((8,), "float32", "output"),))
+    built = Built("reference", compile_kernel(body), (KernelArgument((8,), "float32", "output"),))
     runner.begin(ProfileContext(PROTOCOL, {"tiny": built}, keep_denormals=keep))
     assert runner.profile(ProfileItem("tiny", built)).ok
     assert set(log.read_text()) == {"k" if keep else "f"}
@@ -78,7 +78,7 @@ def test_candidates_treat_denormal_numbers_as_the_result_will(runner: Any, tmp_p
 
 def test_a_slow_reference_has_been_timed_when_it_has_run(runner: Any, tmp_path: Path) -> None:
     log = tmp_path / "runs"
-    operands = (Operand((8,), "float32", "output"),)
+    operands = (KernelArgument((8,), "float32", "output"),)
     body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
     reference = Built("reference", compile_kernel(body), operands)
     runner.begin(ProfileContext(PROTOCOL, {"slow": reference}))
@@ -91,7 +91,7 @@ def test_a_slow_reference_has_been_timed_when_it_has_run(runner: Any, tmp_path: 
 @pytest.mark.parametrize(("slow", "runs"), [(math.inf, "x" * 3), (10.0, "x")])
 def test_what_is_hopelessly_slow_runs_once(runner: Any, tmp_path: Path, slow: float, runs: str) -> None:
     log = tmp_path / "runs"
-    operands = (Operand((8,), "float32", "output"),)
+    operands = (KernelArgument((8,), "float32", "output"),)
     body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
     sleepy = Built("slow", compile_kernel(body), operands)
     reference = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
@@ -114,7 +114,7 @@ def test_cores_are_waited_for_where_a_single_time_decides(
 
 def test_what_was_measured_before_says_how_fast_it_is_at_present(runner: Any, tmp_path: Path) -> None:
     log = tmp_path / "runs"
-    operands = (Operand((8,), "float32", "output"),)
+    operands = (KernelArgument((8,), "float32", "output"),)
     body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
     known, new = (Built(name, compile_kernel(body), operands) for name in ("known", "new"))
     reference = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
@@ -128,7 +128,7 @@ def test_what_was_measured_before_says_how_fast_it_is_at_present(runner: Any, tm
 
 def test_the_fastest_of_a_stage_so_far_says_what_is_slow(runner: Any, tmp_path: Path) -> None:
     log = tmp_path / "runs"
-    operands = (Operand((8,), "float32", "output"),)
+    operands = (KernelArgument((8,), "float32", "output"),)
     body = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f); usleep(20000); fill(out, 1.0f);'
     slow = Built("slow", compile_kernel(body), operands)
     fast = Built("fast", compile_kernel("fill(out, 1.0f);"), operands)
@@ -150,7 +150,7 @@ def disturbed(log: Path, waited: Callable[[], float], milliseconds: int, is_refe
     from kintune.measure.run import Runner
 
     log.touch()
-    operands = (Operand((8,), "float32", "output"),)
+    operands = (KernelArgument((8,), "float32", "output"),)
     mark = f'FILE *f = fopen("{log}", "a"); fputc(120, f); fclose(f);'
     slow = Built("slow", compile_kernel(f"{mark} usleep({1000 * milliseconds}); fill(out, 1.0f);"), operands)
     other = Built("reference", compile_kernel("fill(out, 1.0f);"), operands)
@@ -232,7 +232,7 @@ def test_threads_inherit_no_pin(runner: Any, healthy: Built) -> None:
 
 def test_a_type_that_cannot_be_laid_out_is_a_failure_of_the_run(runner: Any, healthy: Built) -> None:
     runner.begin(ProfileContext(PROTOCOL, {}))
-    outcome = runner.profile(ProfileItem("w", Built("c", healthy.artifact, (Operand((2,), "int4", "output"),))))
+    outcome = runner.profile(ProfileItem("w", Built("c", healthy.artifact, (KernelArgument((2,), "int4", "output"),))))
     assert outcome == Outcome(Status.RUN_FAILED, cause="no arguments of type int4 can be laid out")
 
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from kintune.core.model import Tensor
-from kintune.models.input_values import Demand, onnx_demands
+from kintune.models.input_values import InputDemand, onnx_demands
 from kintune_runtime.inputs import draw_inputs
 
 
@@ -35,14 +35,14 @@ def test_an_input_is_drawn_from_what_it_is_compared_with() -> None:
     model = graph(
         "a = Equal(sr, wide)\nf = Cast(sr)\nb = Equal(narrow, f)", wide=np.int64(16000), narrow=np.float32(8e3)
     )
-    assert onnx_demands(model) == {"sr": Demand((16000, 8000))}
+    assert onnx_demands(model) == {"sr": InputDemand((16000, 8000))}
     tensor = Tensor("sr", (), "int64", values="choices", choices=(16000, 8000))
     assert [int(draw_inputs([tensor], choice=number)["sr"]) for number in range(3)] == [16000, 8000, 16000]
 
 
 @pytest.mark.parametrize(("value", "other"), [(16000, 8000), (1, 0), (0, 1), (-1, 0)])
 def test_beside_a_single_value_another_one_is_drawn(value: int, other: int) -> None:
-    assert onnx_demands(graph("a = Equal(sr, wide)", wide=np.int64(value))) == {"sr": Demand((value, other))}
+    assert onnx_demands(graph("a = Equal(sr, wide)", wide=np.int64(value))) == {"sr": InputDemand((value, other))}
 
 
 def test_inside_a_branch_it_is_compared_as_well() -> None:
@@ -55,11 +55,11 @@ def test_inside_a_branch_it_is_compared_as_well() -> None:
 def test_an_order_counts_where_a_branch_depends_on_it() -> None:
     model = graph("a = Less(sr, limit)\nb = Not(a)", limit=np.int64(100))
     assert onnx_demands(model) == {}
-    assert onnx_demands(branch(model, "b")) == {"sr": Demand((100, 99, 101))}
+    assert onnx_demands(branch(model, "b")) == {"sr": InputDemand((100, 99, 101))}
 
 
 def test_a_flag_is_true_and_false() -> None:
-    assert onnx_demands(branch(graph("a = Not(flag)"), "flag")) == {"flag": Demand((1, 0))}
+    assert onnx_demands(branch(graph("a = Not(flag)"), "flag")) == {"flag": InputDemand((1, 0))}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_flag_is_true_and_false() -> None:
 )
 def test_what_a_root_is_taken_of_is_positive(text: str, is_positive: bool) -> None:
     found = onnx_demands(graph(text, one=np.float32(1), half=np.float32(0.5)))
-    assert found == ({"x": Demand(positive=True)} if is_positive else {})
+    assert found == ({"x": InputDemand(positive=True)} if is_positive else {})
     drawn = draw_inputs([Tensor("x", (1000,), "float32", values="positive")])["x"]
     assert drawn.min() > 0
     assert drawn.max() < 1
@@ -83,4 +83,4 @@ def test_what_a_root_is_taken_of_is_positive(text: str, is_positive: bool) -> No
 
 def test_values_that_an_input_cannot_have_are_left_out() -> None:
     model = graph("a = Cast(sr)\nb = Equal(a, odd)", odd=np.array([2.5, 3.0, np.inf]))
-    assert onnx_demands(model) == {"sr": Demand((3.0,))}
+    assert onnx_demands(model) == {"sr": InputDemand((3.0,))}

@@ -16,7 +16,7 @@ from kintune.core.profile import Limit
 from kintune.errors import InputError, ModelError
 from kintune.models.ref import parse_ref
 from kintune.profiling.collect import ProfileRequest, profile_executable
-from kintune.runtime.package import EncodedPlan, Variant, write_package
+from kintune.runtime.package import EncodedPlan, PackageVariant, write_package
 from kintune.testing.small_onnx import write_small_onnx
 from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model
 
@@ -43,7 +43,7 @@ def described(path: Path) -> Path:
     )
     weights = packed([np.arange(1000, dtype=np.float32)])
     about = msgspec.structs.replace(manifest(plan), calls=(calls,))
-    write_package(path, [Variant(about, (EncodedPlan(encoded(plan, weights), kernels()),))], weights)
+    write_package(path, [PackageVariant(about, (EncodedPlan(encoded(plan, weights), kernels()),))], weights)
     return path
 
 

@@ -12,7 +12,7 @@ import pytest
 import kintune
 from kintune.errors import InputError, OrderError
 from kintune.runtime.inputs import draw_inputs
-from kintune.runtime.package import Manifest, Package, Variant, write_package
+from kintune.runtime.package import Manifest, Package, PackageVariant, write_package
 
 pytestmark = pytest.mark.tvm
 
@@ -39,7 +39,7 @@ def resave(path: Path, **changes: Any) -> None:
     """Write the executable again with another manifest."""
     package = Package.open(path)
     ((manifest, plans),) = package.variants
-    write_package(path, [Variant(msgspec.structs.replace(manifest, **changes), plans)], package.weights)
+    write_package(path, [PackageVariant(msgspec.structs.replace(manifest, **changes), plans)], package.weights)
 
 
 def test_it_computes_what_onnxruntime_computes(network: Any, inputs: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ def test_a_library_that_was_changed_is_refused(saved: Path) -> None:
 
     package = Package.open(saved)
     ((manifest, (plan,)),) = package.variants
-    broken = Variant(manifest, (plan._replace(library=b"not a library"),))
+    broken = PackageVariant(manifest, (plan._replace(library=b"not a library"),))
     write_package(saved, [broken], package.weights)
     with pytest.raises(InputError, match="bad checksum of its kernels") as caught:
         Executable.open(saved)

@@ -24,7 +24,7 @@ from kintune.runtime.merging import merge
 from kintune.runtime.package import (
     EncodedPlan,
     Package,
-    Variant,
+    PackageVariant,
     read_manifests,
     write_package,
     write_vm_package,
@@ -111,7 +111,7 @@ def write_foreign(path: Path, source: Path) -> Path:
     stored = decode_plan(plan.plan, checksum)._replace(machine="aarch64")
     foreign = EncodedPlan(stored.encoded(checksum), plan.library)
     described = msgspec.structs.replace(described, machine="aarch64")
-    write_package(path, [Variant(described, (foreign,))], package.weights)
+    write_package(path, [PackageVariant(described, (foreign,))], package.weights)
     return path
 
 
@@ -265,7 +265,7 @@ def test_plans_that_do_not_belong_to_their_file_are_refused(tmp_path: Path) -> N
         (b"", kernels(), "no plan"),
     ):
         path = tmp_path / "b.kt"
-        write_package(path, [Variant(described, (EncodedPlan(plan, library),))], weights)
+        write_package(path, [PackageVariant(described, (EncodedPlan(plan, library),))], weights)
         with pytest.raises(InputError, match=said):
             merge([good, path], tmp_path / "fat.kt")
 
@@ -275,6 +275,8 @@ def test_a_manifest_of_another_file_is_refused(tmp_path: Path) -> None:
     content = packed([W])
     plans = [EncodedPlan(encoded(ADDING, content, number=n, total=2), kernels()) for n in range(2)]
     described = manifest(ADDING)
-    write_package(tmp_path / "a.kt", [Variant(described, (plans[0],)), Variant(described, (plans[1],))], content)
+    write_package(
+        tmp_path / "a.kt", [PackageVariant(described, (plans[0],)), PackageVariant(described, (plans[1],))], content
+    )
     with pytest.raises(InputError, match=r"a.kt: damaged: its manifest is of another file"):
         Executable.open(tmp_path / "a.kt")

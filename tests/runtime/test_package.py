@@ -22,7 +22,7 @@ from kintune.runtime.package import (
     Manifest,
     Narrow,
     Package,
-    Variant,
+    PackageVariant,
     VmPackage,
     pack_weights,
     read_manifest,
@@ -52,7 +52,7 @@ MANIFEST = Manifest(
 )
 LIBRARY = bytes(range(256)) * 3
 PLANS = (EncodedPlan(b"plan" * 50, LIBRARY), EncodedPlan(b"another plan", b"another library"))
-VARIANTS = (Variant(MANIFEST, PLANS),)
+VARIANTS = (PackageVariant(MANIFEST, PLANS),)
 
 
 def block(*shape: int, dtype: str = "float32", seed: int = 0) -> Block:
@@ -88,7 +88,7 @@ def test_what_is_written_is_read(
 ) -> None:
     plan = st.builds(EncodedPlan, st.binary(max_size=300), st.binary(max_size=300))
     variants = [
-        Variant(
+        PackageVariant(
             msgspec.structs.replace(MANIFEST, cpu=name),
             tuple(data.draw(st.lists(plan, min_size=each, max_size=each))),
         )
@@ -165,7 +165,7 @@ def test_the_same_content_gives_the_same_bytes(saved: Path, tmp_path: Path) -> N
 def test_an_opened_file_may_be_replaced(saved: Path) -> None:
     package = Package.open(saved)
     before = content(package)
-    write_package(saved, [Variant(MANIFEST, PLANS[:1])], weights(block(1)))
+    write_package(saved, [PackageVariant(MANIFEST, PLANS[:1])], weights(block(1)))
     assert content(package) == before
 
 
@@ -271,7 +271,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(saved: Path, monkey
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageFull, match="cannot be written: No space left on device"):
-        write_package(saved, [Variant(MANIFEST, PLANS[:1])], weights())
+        write_package(saved, [PackageVariant(MANIFEST, PLANS[:1])], weights())
     assert saved.read_bytes() == before
     assert list(saved.parent.iterdir()) == [saved]
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.stage import Demand, Stage
-from kintune.scheduler.forecast import Durations, Forecast
+from kintune.scheduler.forecast import DurationForecast, Durations
 from kintune.scheduler.resources import Device, Host
 
 
@@ -14,8 +14,8 @@ def stage(job: str, key: str, demand: Demand = Demand(cores=1)) -> Stage:  # noq
 
 
 @pytest.fixture
-def forecast() -> Forecast:
-    forecast = Forecast()
+def forecast() -> DurationForecast:
+    forecast = DurationForecast()
     forecast.count(Host("h", 4, 0), 1)
     for n in range(2):
         forecast.count(Device(f"g{n}", "gpu"), 1)
@@ -24,14 +24,14 @@ def forecast() -> Forecast:
     return forecast
 
 
-def learn(forecast: Forecast) -> None:
+def learn(forecast: DurationForecast) -> None:
     """A build takes ten seconds on two cores, a profile thirty on a device."""
     for name, demand, seconds in (("build", Demand(cores=2), 10.0), ("profile", Demand(device="gpu"), 30.0)):
         forecast.ask(stage("b", name, demand))
         forecast.done(stage("b", name, demand), seconds)
 
 
-def test_what_lies_ahead_is_counts_times_durations(forecast: Forecast) -> None:
+def test_what_lies_ahead_is_counts_times_durations(forecast: DurationForecast) -> None:
     learn(forecast)
     forecast.expect("a", {"build": 3, "profile": 2}, {})
     assert forecast.ahead_s("a") == 90.0
@@ -40,19 +40,19 @@ def test_what_lies_ahead_is_counts_times_durations(forecast: Forecast) -> None:
     assert forecast.had_s("a") == 10.0
 
 
-def test_a_job_that_says_nothing_has_as_much_ahead_as_it_had(forecast: Forecast) -> None:
+def test_a_job_that_says_nothing_has_as_much_ahead_as_it_had(forecast: DurationForecast) -> None:
     learn(forecast)
     assert not forecast.told("b")
     assert forecast.ahead_s("b") == 40.0
 
 
-def test_a_key_never_seen_takes_as_long_as_the_others(forecast: Forecast) -> None:
+def test_a_key_never_seen_takes_as_long_as_the_others(forecast: DurationForecast) -> None:
     learn(forecast)
     forecast.expect("a", {"new": 1}, {})
     assert forecast.ahead_s("a") == 20.0
 
 
-def test_the_busiest_resource_is_found_by_cores_and_devices(forecast: Forecast) -> None:
+def test_the_busiest_resource_is_found_by_cores_and_devices(forecast: DurationForecast) -> None:
     learn(forecast)
     forecast.expect("a", {"build": 8}, {})
     assert forecast.busiest_s() == pytest.approx(8 * 2 * 10 / 4)
@@ -62,7 +62,7 @@ def test_the_busiest_resource_is_found_by_cores_and_devices(forecast: Forecast) 
     assert forecast.busiest_s() == pytest.approx(4 * 30)
 
 
-def test_who_is_gone_has_nothing_ahead(forecast: Forecast) -> None:
+def test_who_is_gone_has_nothing_ahead(forecast: DurationForecast) -> None:
     learn(forecast)
     forecast.expect("a", {"build": 8}, {})
     forecast.forget("a")
@@ -70,7 +70,7 @@ def test_who_is_gone_has_nothing_ahead(forecast: Forecast) -> None:
     assert forecast.busiest_s() == pytest.approx(15.0)
 
 
-def test_stages_whose_key_was_never_seen_count_as_the_others(forecast: Forecast) -> None:
+def test_stages_whose_key_was_never_seen_count_as_the_others(forecast: DurationForecast) -> None:
     learn(forecast)
     forecast.expect("a", {"new": 6}, {})
     assert forecast.busiest_s() == 0.0  # nobody knows what they need
@@ -80,7 +80,7 @@ def test_stages_whose_key_was_never_seen_count_as_the_others(forecast: Forecast)
     assert forecast.busiest_s() == pytest.approx(5 * 2 / 2)
 
 
-def test_a_key_never_seen_takes_as_long_as_its_job_says(forecast: Forecast) -> None:
+def test_a_key_never_seen_takes_as_long_as_its_job_says(forecast: DurationForecast) -> None:
     learn(forecast)
     forecast.expect("a", {"new": 6}, {"new": 50.0})
     assert forecast.ahead_s("a") == 300.0
@@ -92,7 +92,7 @@ def test_a_key_never_seen_takes_as_long_as_its_job_says(forecast: Forecast) -> N
     assert forecast.busiest_s() == pytest.approx(7 * 40 / 2)
 
 
-def test_what_was_seen_counts_more_than_what_is_said(forecast: Forecast) -> None:
+def test_what_was_seen_counts_more_than_what_is_said(forecast: DurationForecast) -> None:
     learn(forecast)
     forecast.expect("a", {"new": 2}, {"new": 50.0, "build": 99.0})
     forecast.ask(stage("a", "new", Demand(device="gpu")))
@@ -112,7 +112,7 @@ def test_what_was_seen_counts_more_than_what_is_said(forecast: Forecast) -> None
 )
 def test_each_stage_that_is_done_is_one_less_ahead(ahead: dict[str, int], done: list[str]) -> None:
     """But never less than none, for the job as for the busiest resource."""
-    forecast = Forecast()
+    forecast = DurationForecast()
     forecast.count(Host("h", 4, 0), 1)
     forecast.count(Device("g", "gpu"), 1)
     forecast.add("a")
@@ -147,7 +147,7 @@ def test_a_duration_is_the_mean_in_which_the_latest_counts_a_twentieth_at_least(
 @pytest.mark.parametrize(
     ("demand", "busiest_s"), [(Demand(cores=1), 25.0), (Demand(memory_mb=9), 25.0), (Demand(3), 75.0)]
 )
-def test_a_stage_takes_its_cores_and_one_at_least(forecast: Forecast, demand: Demand, busiest_s: float) -> None:
+def test_a_stage_takes_its_cores_and_one_at_least(forecast: DurationForecast, demand: Demand, busiest_s: float) -> None:
     forecast.ask(stage("b", "own", demand))
     forecast.done(stage("b", "own", demand), 10.0)
     forecast.expect("a", {"own": 10}, {})
@@ -156,7 +156,7 @@ def test_a_stage_takes_its_cores_and_one_at_least(forecast: Forecast, demand: De
 
 def test_a_kind_counts_only_what_is_expected_of_it() -> None:
     """Stages of known and of unknown duration are added up apart; either may be missing."""
-    forecast = Forecast()
+    forecast = DurationForecast()
     assert forecast.busiest_s() == 0.0
     forecast.count(Host("h", 4, 0), 1)
     for name in ("t0", "t1"):

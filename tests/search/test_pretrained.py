@@ -10,7 +10,7 @@ from kintune.search import pretrained
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
 from kintune.search.pretrained import ENOUGH, PretrainedFamilies, PretrainedFamily
-from kintune.search.training_rows import Rows
+from kintune.search.training_rows import TrainingRows
 
 
 def _subject(workload: str, operator: str = "dense") -> Subject:
@@ -19,17 +19,17 @@ def _subject(workload: str, operator: str = "dense") -> Subject:
 
 def _rows(
     workloads: Sequence[str], each: int, *, seed: int, fresh: bool = True, offset: float = 0.0, noise: float = 0.0
-) -> Rows:
+) -> TrainingRows:
     """Samples whose labels rise with their first feature; the second tells the workload, and shifts them."""
     rng = np.random.default_rng(seed)
     names = np.repeat(np.array(workloads), each)
     features = rng.random((len(names), 4)).astype(np.float32)
     features[:, 1] = np.repeat(np.arange(len(workloads)), each)
     labels = 0.1 + 0.4 * features[:, 0] + offset * features[:, 1] + noise * rng.standard_normal(len(names))
-    return Rows(features, np.clip(labels, 0.01, None).astype(np.float32), names, np.full(len(names), fresh))
+    return TrainingRows(features, np.clip(labels, 0.01, None).astype(np.float32), names, np.full(len(names), fresh))
 
 
-def _trained(rows: Rows, sign: float = 1.0) -> Trees:
+def _trained(rows: TrainingRows, sign: float = 1.0) -> Trees:
     return Trees.train(rows.features, sign * rows.labels, seed=0, threads=1)
 
 
@@ -37,7 +37,7 @@ def _trees(model: Trees) -> int:
     return int(model._booster.num_boosted_rounds())
 
 
-def _kept(rows: Rows, prior: PretrainedFamily | None) -> bool:
+def _kept(rows: TrainingRows, prior: PretrainedFamily | None) -> bool:
     """Whether the model trained on these rows stands on the prior."""
     return _trees(PretrainedFamilies.train(rows, prior, seed=0, threads=1)) > _trees(
         PretrainedFamilies.train(rows, None, seed=0, threads=1)
@@ -63,7 +63,7 @@ def test_one_sample_does_not_speak_against_it() -> None:
 
 def test_a_workload_without_pairs_says_nothing() -> None:
     many, one = _rows(["a"], 8, seed=2), _rows(["b"], 1, seed=3)
-    both = Rows(*(np.concatenate(pair) for pair in zip(many, one, strict=True)))
+    both = TrainingRows(*(np.concatenate(pair) for pair in zip(many, one, strict=True)))
     model = _trained(_rows(["x"], 200, seed=1))
     assert pretrained._ranked(model, both) == pretrained._ranked(model, many)
     assert pretrained._ranked(model, one) == (0.5, 0)
@@ -85,7 +85,7 @@ def test_what_it_was_trained_on_does_not_speak_for_it() -> None:
 def test_what_was_measured_since_does() -> None:
     known = _rows(["a"], 30, seed=2, fresh=False)
     measured = _rows(["a"], 12, seed=3)
-    both = Rows(*(np.concatenate(pair) for pair in zip(known, measured, strict=True)))
+    both = TrainingRows(*(np.concatenate(pair) for pair in zip(known, measured, strict=True)))
     right, wrong = (
         PretrainedFamily(_trained(_rows(["a"], 300, seed=4), sign), (_subject("a"),)) for sign in (1.0, -1.0)
     )

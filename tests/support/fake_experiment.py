@@ -6,25 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, OptionError, Options
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Tables
 
 __all__ = ["FakeExperiment"]
 
 _OPTIONS: dict[str, Option] = {
-    "model": Option(Kind.MODEL),
-    "data": Option(Kind.FILE),
-    "seed": Option(Kind.INTEGER, 0, low=0),
-    "size": Option(Kind.INTEGER, 64, low=1, high=4096),
-    "rate": Option(Kind.NUMBER, 1.0, low=0.0),
-    "mode": Option(Kind.TEXT, "calm", choices=("calm", "wild")),
-    "carry": Option(Kind.FLAG, True),
+    "model": Option(OptionKind.MODEL),
+    "data": Option(OptionKind.FILE),
+    "seed": Option(OptionKind.INTEGER, 0, low=0),
+    "size": Option(OptionKind.INTEGER, 64, low=1, high=4096),
+    "rate": Option(OptionKind.NUMBER, 1.0, low=0.0),
+    "mode": Option(OptionKind.TEXT, "calm", choices=("calm", "wild")),
+    "carry": Option(OptionKind.FLAG, True),
 }
 _METHODS: dict[str, Options] = {
     "one": {},
-    "needy": {"width": Option(Kind.INTEGER, required=True)},
-    "two": {"families": Option(Kind.TEXT, "op"), "width": Option(Kind.INTEGER, 1)},
+    "needy": {"width": Option(OptionKind.INTEGER, required=True)},
+    "two": {"families": Option(OptionKind.TEXT, "op"), "width": Option(OptionKind.INTEGER, 1)},
 }
 
 

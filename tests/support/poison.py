@@ -14,7 +14,7 @@ from pathlib import Path
 
 import tvm_ffi.libinfo
 
-from kintune.core.stage_requests import Built, Operand
+from kintune.core.stage_requests import Built, KernelArgument
 from kintune.hardware.toolchain import find_linker
 
 __all__ = ["Poison", "compile_kernel", "poisoned"]
@@ -68,7 +68,7 @@ int __tvm_ffi_main(void *self, const TVMFFIAny *args, int32_t count, TVMFFIAny *
 """
 
 
-def poisoned(poison: Poison, operands: Sequence[Operand]) -> Built:
+def poisoned(poison: Poison, operands: Sequence[KernelArgument]) -> Built:
     """An artifact that takes `operands` and misbehaves; its candidate digest is the poison's name."""
     return Built(candidate=poison.name, artifact=compile_kernel(poison.value), operands=tuple(operands))
 

@@ -26,7 +26,7 @@ from kintune.core.report import (
 )
 from kintune.core.stage_requests import kernel_name
 from kintune.runtime.manifest import Manifest
-from kintune.runtime.package import EncodedPlan, Variant, write_package
+from kintune.runtime.package import EncodedPlan, PackageVariant, write_package
 from kintune.service.job_repository import Job, gain_columns
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
@@ -173,7 +173,7 @@ def executable_of(name: str, path: Path) -> None:
         tvm="0.27.0",
         calls=(tuple(calls),),
     )
-    write_package(path, [Variant(manifest, (EncodedPlan(b"plan", b"library"),))], np.zeros(64, np.uint8))
+    write_package(path, [PackageVariant(manifest, (EncodedPlan(b"plan", b"library"),))], np.zeros(64, np.uint8))
 
 
 class PortalJobs:

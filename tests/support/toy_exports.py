@@ -11,7 +11,7 @@ import onnx
 
 from kintune.core.execution_plan import ExecutionPlan
 from kintune.runtime.exports.onnx_operator import export_onnx
-from kintune.runtime.package import EncodedPlan, Variant, write_package
+from kintune.runtime.package import EncodedPlan, PackageVariant, write_package
 from tests.support.toy_model import encoded, kernels, manifest, packed
 
 __all__ = ["DIGEST", "PROGRAM", "W", "X", "export", "without_shapes"]
@@ -33,7 +33,7 @@ def export(folder: Path, *plans: ExecutionPlan, digest: str = DIGEST, weights: S
         EncodedPlan(encoded(plan, content, number=number, total=len(plans)), kernels())
         for number, plan in enumerate(plans)
     ]
-    write_package(model, [Variant(described, tuple(made))], content)
+    write_package(model, [PackageVariant(described, tuple(made))], content)
     return export_onnx(model, folder / "export")
 
 

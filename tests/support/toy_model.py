@@ -13,7 +13,7 @@ import numpy as np
 
 from kintune.core.execution_plan import ExecutionPlan, KernelCall, Operation, PlannedTensor
 from kintune.core.model import Combination, IndexCheck, Tensor
-from kintune.runtime.package import Block, EncodedPlan, Manifest, Variant, pack_weights, write_package
+from kintune.runtime.package import Block, EncodedPlan, Manifest, PackageVariant, pack_weights, write_package
 from kintune.runtime.plan_format import encode_plan
 from kintune_runtime.library import checksum
 
@@ -166,5 +166,5 @@ def write_model(
     described = manifest(
         *plans, machine=machine, isa=isa, threads=threads, cpu=cpu, digest=digest, keep_denormals=keep_denormals
     )
-    write_package(path, [Variant(described, tuple(EncodedPlan(plan, built) for plan in made))], content)
+    write_package(path, [PackageVariant(described, tuple(EncodedPlan(plan, built) for plan in made))], content)
     return path

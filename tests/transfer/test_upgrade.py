@@ -15,7 +15,7 @@ from kintune.core.candidate import Candidate, Choice, Decision, NamedChoice, Ske
 from kintune.records import Measurement, Store
 from kintune.testing.records import add_workload, measurement
 from kintune.transfer import upgrade
-from kintune.transfer.upgrade import NAMES, Converted, Earlier, UpgradeSummary, upgrade_records
+from kintune.transfer.upgrade import NAMES, Converted, EarlierSketch, UpgradeSummary, upgrade_records
 
 ROWS = (1, 2, 4, 6, 9)
 
@@ -38,7 +38,7 @@ class Worker:
         if kind == NAMES:
             names = msgspec.msgpack.decode(payload, type=list[str])
             return msgspec.msgpack.encode([name for name in names if name.startswith("tiled.2")])
-        earlier = msgspec.msgpack.decode(payload, type=Earlier)
+        earlier = msgspec.msgpack.decode(payload, type=EarlierSketch)
         assert earlier.module.startswith(b"module of")
         if "gone" in str(earlier.sketch.trace):
             return msgspec.msgpack.encode(Converted(None))

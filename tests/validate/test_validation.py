@@ -16,7 +16,7 @@ from kintune.core.call_times import KernelTimes
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.errors import EngineError, InputError, NumericsError
-from kintune.runtime.package import Package, Variant, write_package
+from kintune.runtime.package import Package, PackageVariant, write_package
 from kintune.runtime.plan_format import decode_plan
 from kintune.tuning.job.handover import returned_note
 from kintune.validate import result_choice, validation_run
@@ -188,7 +188,7 @@ def alone_of(files: Files, path: Path, *names: str) -> str:
     stored = decode_plan(encoded.plan, checksum)
     plan = stored._replace(plan=msgspec.structs.replace(stored.plan, outputs=outputs)).encoded(checksum)
     manifest = msgspec.structs.replace(package.manifest, outputs=outputs)
-    write_package(path, [Variant(manifest, (encoded._replace(plan=plan),))], package.weights)
+    write_package(path, [PackageVariant(manifest, (encoded._replace(plan=plan),))], package.weights)
     return str(path)
 
 
@@ -271,7 +271,7 @@ def test_what_cannot_run_beside_it_is_skipped_with_the_reason(files: Files, tmp_
 def test_a_tuned_network_that_does_not_run_is_no_proof(files: Files, tmp_path: Path) -> None:
     package = Package.open(files.good)
     ((manifest, (plan,)),) = package.variants
-    broken = Variant(manifest, (plan._replace(library=b"none"),))
+    broken = PackageVariant(manifest, (plan._replace(library=b"none"),))
     write_package(tmp_path / "broken.kt", [broken], package.weights)
     with pytest.raises(NumericsError, match=r"the compiled network does not run: .*bad checksum of its kernels"):
         validate_files(tuned=str(tmp_path / "broken.kt"), compare=())
@@ -282,7 +282,7 @@ def test_drawn_numbers_that_may_choose_what_runs_are_named(files: Files, tmp_pat
     ((manifest, (plan,)),) = package.variants
     first, *others = manifest.inputs
     chosen = msgspec.structs.replace(manifest, inputs=(msgspec.structs.replace(first, dtype="int64"), *others))
-    write_package(tmp_path / "broken.kt", [Variant(chosen, (plan._replace(library=b"none"),))], package.weights)
+    write_package(tmp_path / "broken.kt", [PackageVariant(chosen, (plan._replace(library=b"none"),))], package.weights)
     hint = rf"does not run with values drawn for {first.name} \(give values .* with --input or --constant\): .*bad"
     with pytest.raises(NumericsError, match=hint):
         validate_files(tuned=str(tmp_path / "broken.kt"), compare=())

@@ -17,8 +17,8 @@ from kintune.wire.confinement import (
     HIDE_VARIABLE,
     ConfinedStart,
     Confinement,
+    ConfinementLayer,
     InsideOrder,
-    Layer,
     layers,
     require_isolation,
     start_of,
@@ -34,8 +34,8 @@ def on(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The layers that this machine seems to have; tests change it."""
     names = set(NAMES)
 
-    def found() -> tuple[Layer, ...]:
-        return tuple(Layer(name, "", name in names, "not there", f"install {name}") for name in NAMES)
+    def found() -> tuple[ConfinementLayer, ...]:
+        return tuple(ConfinementLayer(name, "", name in names, "not there", f"install {name}") for name in NAMES)
 
     monkeypatch.setattr(confinement, "layers", found)
     monkeypatch.setattr(confinement, "_bubblewrap_program", lambda: "/usr/bin/bwrap")

@@ -14,7 +14,7 @@ from kintune.core.device import DeviceDescription, Peak
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.messages import ItemFailed
 from kintune.core.outcome import Outcome, Status
-from kintune.core.stage_requests import Built, Operand, ProfileContext, ProfileItem
+from kintune.core.stage_requests import Built, KernelArgument, ProfileContext, ProfileItem
 from kintune.errors import TargetError
 from kintune.wire.child import ResourceLimits
 from kintune.workers.device_worker import open_device
@@ -91,7 +91,7 @@ def test_candidates_that_a_process_survives_are_classed_by_it(device: Device, he
 
 def test_a_kernel_that_is_right_once_is_found_out(device: Device) -> None:
     """Also what a race looks like, now and then."""
-    operands = (Operand((32,), "float32", "output"),)
+    operands = (KernelArgument((32,), "float32", "output"),)
     honest = Built("honest", compile_kernel("fill(out, 3.0f);"), operands)
     tricks = {
         "not finite": "static int runs; if (!runs++) fill(out, 3.0f);",
@@ -133,7 +133,7 @@ def test_a_process_whose_reference_has_changed_ends_itself(start_device: Callabl
     from kintune.measure.run import CORRUPTED
 
     device = start_device()
-    operands = (Operand((32,), "float32", "output"),)
+    operands = (KernelArgument((32,), "float32", "output"),)
     environment = 'const char *lost = getenv("KINTUNE_TEST_LOST"); fill(out, lost ? 4.0f : 3.0f);'
     device.begin(fragile=Built("reference", compile_kernel(environment), operands))
     corrupting = Built("bad", compile_kernel('setenv("KINTUNE_TEST_LOST", "1", 1); fill(out, 9.0f);'), operands)

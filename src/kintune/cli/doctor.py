@@ -19,14 +19,14 @@ from kintune.doctor.checks import (
     check_records,
     check_temporary_folder,
 )
-from kintune.hardware.check import Check, Verdict
+from kintune.hardware.check import Check, HardwareVerdict
 from kintune.hardware.cpu import extensions, inspect_machine
 from kintune.hardware.software import check_software
 from kintune.terminal.formatting import count
 
 __all__ = ["DoctorReport", "command"]
 
-_MARKS = {Verdict.GOOD: "ok  ", Verdict.NOTE: "note", Verdict.PROBLEM: "BAD "}
+_MARKS = {HardwareVerdict.GOOD: "ok  ", HardwareVerdict.NOTE: "note", HardwareVerdict.PROBLEM: "BAD "}
 
 
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,11 +52,11 @@ def command(records: str | None, measure: bool, json_target: JsonTarget) -> int:
     machine = inspect_machine()
     checks = [*check_software(), *check_gpus(), *check_quota(), check_temporary_folder(), *check_records(records)]
     checks += check_isolation()
-    if all(check.verdict is not Verdict.PROBLEM for check in checks):
+    if all(check.verdict is not HardwareVerdict.PROBLEM for check in checks):
         checks.append(check_peak(records, again=measure, on_wait=_waiting))
         if (FOR_BF16 | FOR_INT8).intersection(extensions(machine.features)):
             checks += check_narrow(records, again=measure, on_wait=_waiting)
-    can_tune = all(check.verdict is not Verdict.PROBLEM for check in checks)
+    can_tune = all(check.verdict is not HardwareVerdict.PROBLEM for check in checks)
     write_document(
         json_target,
         DoctorReport(kintune=kintune.__version__, can_tune=can_tune, machine=machine, checks=tuple(checks)),

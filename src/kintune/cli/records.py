@@ -12,7 +12,7 @@ from kintune.cli.options import records_option
 from kintune.cli.widths import output_width
 from kintune.core.report import FastestBaseline, RunReport
 from kintune.errors import InputError
-from kintune.records import Counts, Damage, FailureCount, Run, RunState, Store
+from kintune.records import Damage, FailureCount, RecordCounts, Run, RunState, Store
 from kintune.terminal.comparison import share_of
 from kintune.terminal.formatting import clock, counted, milliseconds
 from kintune.terminal.table import Column, table_lines
@@ -83,7 +83,7 @@ class ListDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     schema_version: int = 1
     records: str
-    counts: Counts
+    counts: RecordCounts
     runs: tuple[RunLine, ...]
     damaged: int
 

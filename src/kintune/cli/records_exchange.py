@@ -22,8 +22,8 @@ from kintune.terminal.formatting import counted
 
 __all__ = [
     "ExchangePlace",
-    "ExportDocument",
     "ImportDocument",
+    "RecordsExportDocument",
     "choose_place",
     "export",
     "import_",
@@ -54,7 +54,7 @@ def choose_place(file: str | None, metaschedule: str | None) -> ExchangePlace:
     return ExchangePlace(file, False) if file is not None else ExchangePlace(str(metaschedule), True)
 
 
-class ExportDocument(msgspec.Struct, frozen=True, kw_only=True):
+class RecordsExportDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The document of `kintune records export --json`; `skipped` counts what was left out, by reason."""
 
     schema_version: int = 1
@@ -84,7 +84,9 @@ def export(
         where = store.where
         run = None if run_id is None else find_run(store, run_id).run_id
         exported = _export(store, place, run)
-    document = ExportDocument(records=where, place=place.path, measurements=exported.written, skipped=exported.skipped)
+    document = RecordsExportDocument(
+        records=where, place=place.path, measurements=exported.written, skipped=exported.skipped
+    )
     write_document(json_target, document)
     echo(f"{place.path}: {counted(exported.written, 'measurement')}", json_target)
     for reason, count in sorted(exported.skipped.items()):

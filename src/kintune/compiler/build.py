@@ -18,7 +18,7 @@ from kintune.compiler.space.packing import without_packing
 from kintune.compiler.space.replay import Replayer, apply_candidate, load_workload, weight_positions
 from kintune.compiler.tir import nodes_in
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
-from kintune.core.stage_requests import BuildContext, Built, Operand, kernel_name
+from kintune.core.stage_requests import BuildContext, Built, KernelArgument, kernel_name
 from kintune.errors import BuildError, KintuneError, cause_line
 from kintune.runtime.artifact import Linked, link_program
 from kintune.runtime.cuda_codegen import compiling_for
@@ -77,7 +77,7 @@ def build_module(
     )
 
 
-def operands_of(workload: Any, scheduled: Any) -> tuple[Operand, ...]:
+def operands_of(workload: Any, scheduled: Any) -> tuple[KernelArgument, ...]:
     """The arguments of `scheduled`, a schedule of the function `workload`, in call order.
 
     Roles are the workload's: outputs are the buffers it writes, weights those it lets a schedule lay out
@@ -100,12 +100,12 @@ def operands_of(workload: Any, scheduled: Any) -> tuple[Operand, ...]:
     return tuple(operands)
 
 
-def _operand(buffer: Any, role: str) -> Operand:
+def _operand(buffer: Any, role: str) -> KernelArgument:
     try:
         shape = tuple(int(extent) for extent in buffer.shape)
     except TypeError as error:
         raise BuildError(f"not a constant shape: {buffer.name} is {buffer.shape}") from error
-    return Operand(shape=shape, dtype=str(buffer.dtype), role=role)
+    return KernelArgument(shape=shape, dtype=str(buffer.dtype), role=role)
 
 
 def _compile(module: tvm.IRModule, target: tvm.target.Target, name: str) -> tuple[Linked, tuple[str, ...] | None]:

@@ -18,7 +18,7 @@ __all__ = [
     "BuildContext",
     "BuildItem",
     "Built",
-    "Operand",
+    "KernelArgument",
     "ProfileContext",
     "ProfileItem",
     "ValidationContext",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-class Operand(msgspec.Struct, frozen=True):
+class KernelArgument(msgspec.Struct, frozen=True):
     """One argument of a built kernel, in call order; the last ones are outputs.
 
     `role` is "activation", "weight" (constant between runs, laid out as the candidate wants it) or "output".
@@ -67,7 +67,7 @@ class Built(msgspec.Struct, frozen=True):
 
     candidate: str
     artifact: bytes = b""
-    operands: tuple[Operand, ...] = ()
+    operands: tuple[KernelArgument, ...] = ()
     failure: Outcome | None = None
     object_file: bytes = b""
     precision: str = FULL_PRECISION

@@ -13,7 +13,7 @@ import msgspec
 from kintune.core.device import BY_AMX, DeviceDescription, NarrowSpeed, Peak
 from kintune.core.quantisation import INT8
 from kintune.errors import KintuneError, OrderError, RecordsError, StorageError
-from kintune.hardware.check import Check, Verdict
+from kintune.hardware.check import Check, HardwareVerdict
 from kintune.hardware.cores import choose_cores, physical_cores
 from kintune.hardware.gpus import Gpu, list_gpus
 from kintune.hardware.locks import cores_lock
@@ -47,13 +47,13 @@ def check_gpus(gpus: Callable[[], Sequence[Gpu]] = list_gpus, nvcc: Callable[[],
     No finding is a problem: without a GPU, a machine tunes for its CPU.
     """
     found = gpus()
-    checks = [_check(gpu) for gpu in found] or [Check("GPUs", Verdict.GOOD, "none")]
+    checks = [_check(gpu) for gpu in found] or [Check("GPUs", HardwareVerdict.GOOD, "none")]
     try:
-        checks.append(Check("CUDA compiler", Verdict.GOOD, nvcc()))
+        checks.append(Check("CUDA compiler", HardwareVerdict.GOOD, nvcc()))
     except OrderError as error:
         if found:
             finding, _, remedy = str(error).rpartition(": ")
-            checks.append(Check("CUDA compiler", Verdict.NOTE, finding, remedy))
+            checks.append(Check("CUDA compiler", HardwareVerdict.NOTE, finding, remedy))
     return checks
 
 
@@ -63,14 +63,16 @@ def _check(gpu: Gpu) -> Check:
     finding = f"{gpu.name}, {gpu.architecture}{memory}, driver {gpu.driver}"
     version = gpu.driver.partition(".")[0]
     if version.isdigit() and int(version) < _LEAST_DRIVER:
-        return Check(name, Verdict.NOTE, finding, f"CUDA 13 needs driver {_LEAST_DRIVER} or later")
+        return Check(name, HardwareVerdict.NOTE, finding, f"CUDA 13 needs driver {_LEAST_DRIVER} or later")
     if int(gpu.architecture.removeprefix("sm_")) < _LEAST_ARCHITECTURE:
-        return Check(name, Verdict.NOTE, finding, f"CUDA 13 compiles for sm_{_LEAST_ARCHITECTURE} and later only")
+        return Check(
+            name, HardwareVerdict.NOTE, finding, f"CUDA 13 compiles for sm_{_LEAST_ARCHITECTURE} and later only"
+        )
     if not gpu.shared:
         return Check(
-            name, Verdict.NOTE, finding, f"it takes one process at a time: nvidia-smi -i {gpu.index} -c DEFAULT"
+            name, HardwareVerdict.NOTE, finding, f"it takes one process at a time: nvidia-smi -i {gpu.index} -c DEFAULT"
         )
-    return Check(name, Verdict.GOOD, f"{finding}; --device cuda:{gpu.index}")
+    return Check(name, HardwareVerdict.GOOD, f"{finding}; --device cuda:{gpu.index}")
 
 
 def check_quota(root: Path = Path("/")) -> list[Check]:
@@ -84,10 +86,10 @@ def check_quota(root: Path = Path("/")) -> list[Check]:
     cores = len(physical_cores())
     finding = f"{quota.cores:g} of {counted(cores, 'core')}, by {quota.group}"
     if quota.cores >= cores:
-        return [Check("CPU quota", Verdict.GOOD, finding)]
+        return [Check("CPU quota", HardwareVerdict.GOOD, finding)]
     threads = threads_within(cores, root)
     remedy = f"Kintune uses {threads} thread{'s' if threads > 1 else ''} by default; a larger quota allows more"
-    return [Check("CPU quota", Verdict.NOTE, finding, remedy)]
+    return [Check("CPU quota", HardwareVerdict.NOTE, finding, remedy)]
 
 
 def check_temporary_folder() -> Check:
@@ -105,10 +107,10 @@ def check_temporary_folder() -> Check:
                 mmap.mmap(file.fileno(), mmap.PAGESIZE, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC).close()
             except OSError as error:
                 finding = f"programs may not run from {folder}: {error.strerror or error}"
-                return Check(name, Verdict.PROBLEM, finding, remedy)
+                return Check(name, HardwareVerdict.PROBLEM, finding, remedy)
     except OSError as error:
-        return Check(name, Verdict.PROBLEM, f"no file can be written: {error.strerror or error}", remedy)
-    return Check(name, Verdict.GOOD, folder)
+        return Check(name, HardwareVerdict.PROBLEM, f"no file can be written: {error.strerror or error}", remedy)
+    return Check(name, HardwareVerdict.GOOD, folder)
 
 
 _DEVICE_WORKER = "kintune.workers.device_worker"
@@ -130,8 +132,8 @@ def check_peak(location: str | None, *, again: bool = False, on_wait: Callable[[
             about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
             peak = device_peak(device, about, store, again=again)
     except KintuneError as error:
-        return Check("measured peak", Verdict.PROBLEM, str(error), "fix this; tuning needs the same worker")
-    return Check("measured peak", Verdict.GOOD, described(peak))
+        return Check("measured peak", HardwareVerdict.PROBLEM, str(error), "fix this; tuning needs the same worker")
+    return Check("measured peak", HardwareVerdict.GOOD, described(peak))
 
 
 def described(peak: Peak) -> str:
@@ -163,7 +165,7 @@ def check_narrow(
             about = msgspec.msgpack.decode(device.about, type=DeviceDescription)
             speeds = narrow_speeds(device, about, store, again=again)
     except KintuneError as error:
-        return [Check("narrower precisions", Verdict.NOTE, str(error), "none is used before it is measured")]
+        return [Check("narrower precisions", HardwareVerdict.NOTE, str(error), "none is used before it is measured")]
     slow = avoided_extensions(speeds)
     return [
         _narrow_check(speed, avoided=bool(slow) and (speed.instructions, speed.precision) == (BY_AMX, INT8))
@@ -174,10 +176,10 @@ def check_narrow(
 def _narrow_check(speed: NarrowSpeed, *, avoided: bool) -> Check:
     name = f"{speed.precision} by {speed.instructions}"
     if speed.problem:
-        return Check(name, Verdict.NOTE, speed.problem, "it is not used")
+        return Check(name, HardwareVerdict.NOTE, speed.problem, "it is not used")
     finding = f"works, {speed.times_fp32:.1f} times fp32"
     offered = speed.is_faster and not avoided
-    return Check(name, Verdict.GOOD, finding if offered else f"{finding}: it is not used")
+    return Check(name, HardwareVerdict.GOOD, finding if offered else f"{finding}: it is not used")
 
 
 def check_isolation() -> list[Check]:
@@ -188,7 +190,7 @@ def check_isolation() -> list[Check]:
     return [
         Check(
             f"isolation: {layer.name}",
-            Verdict.GOOD if layer.is_on else Verdict.NOTE,
+            HardwareVerdict.GOOD if layer.is_on else HardwareVerdict.NOTE,
             f"{layer.finding} ({layer.does})" if layer.is_on else layer.finding,
             layer.remedy,
         )
@@ -200,12 +202,20 @@ def check_records(location: str | None) -> list[Check]:
     """Open the records at `location` (the default place when None), without creating any."""
     where = location or Store.default_location()
     if not Store.are_at(where):
-        return [Check("records", Verdict.NOTE, f"{where} does not exist yet; it is created when something is stored")]
+        return [
+            Check(
+                "records", HardwareVerdict.NOTE, f"{where} does not exist yet; it is created when something is stored"
+            )
+        ]
     try:
         with Store.open(where, create=False) as store:
             counts = store.counts()
             finding = f"{store.where}: {counted(counts.runs, 'run')}, {counted(counts.measurements, 'measurement')}"
-            notices = [Check("records", Verdict.NOTE, store.notice)] if store.notice else []
-            return [Check("records", Verdict.GOOD, finding), *notices]
+            notices = [Check("records", HardwareVerdict.NOTE, store.notice)] if store.notice else []
+            return [Check("records", HardwareVerdict.GOOD, finding), *notices]
     except (RecordsError, StorageError) as error:
-        return [Check("records", Verdict.PROBLEM, str(error), "choose another with --records, or move this one away")]
+        return [
+            Check(
+                "records", HardwareVerdict.PROBLEM, str(error), "choose another with --records, or move this one away"
+            )
+        ]

@@ -6,10 +6,10 @@ from enum import Enum
 
 import msgspec
 
-__all__ = ["Check", "Verdict"]
+__all__ = ["Check", "HardwareVerdict"]
 
 
-class Verdict(str, Enum):
+class HardwareVerdict(str, Enum):
     """What the result means for tuning."""
 
     GOOD = "good"
@@ -21,6 +21,6 @@ class Check(msgspec.Struct, frozen=True):
     """What was checked (`name`), what was found, and what can be done about it (`remedy`, may be empty)."""
 
     name: str
-    verdict: Verdict
+    verdict: HardwareVerdict
     finding: str
     remedy: str = ""

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kintune.errors import EnvironmentProblem, OrderError
-from kintune.hardware.check import Check, Verdict
+from kintune.hardware.check import Check, HardwareVerdict
 from kintune.hardware.toolchain import compiler_command, find_linker
 
 __all__ = ["TVM_FFI_RANGE", "TVM_VERSION", "allow_torch", "check_software", "forbid_torch", "require_tried_versions"]
@@ -50,7 +50,7 @@ def check_software(version_of: VersionOf = installed) -> list[Check]:
     `version_of` says which version of a package is installed.
     """
     tvm = [_python(), _tvm(version_of), _tvm_ffi(version_of)]
-    if all(check.verdict is not Verdict.PROBLEM for check in tvm):
+    if all(check.verdict is not HardwareVerdict.PROBLEM for check in tvm):
         tvm.append(check_loads("tvm", "import tvm"))
     required = [_required(package, version_of) for package in _REQUIRED]
     return [*tvm, *required, *(_optional(package, version_of) for package in _OPTIONAL), check_compiler()]
@@ -63,53 +63,53 @@ def require_tried_versions(version_of: VersionOf = installed) -> None:
         EnvironmentProblem: one is missing, is known to crash, or was never tried.
     """
     for check in (_tvm(version_of), _tvm_ffi(version_of)):
-        if check.verdict is Verdict.PROBLEM:
+        if check.verdict is HardwareVerdict.PROBLEM:
             raise EnvironmentProblem(f"{check.name} {check.finding}; {check.remedy}")
 
 
 def _python() -> Check:
     found = ".".join(str(part) for part in sys.version_info[:3])
     if _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]:
-        return Check("python", Verdict.GOOD, found)
-    return Check("python", Verdict.PROBLEM, f"{found} was not tried", "use Python 3.10 to 3.14")
+        return Check("python", HardwareVerdict.GOOD, found)
+    return Check("python", HardwareVerdict.PROBLEM, f"{found} was not tried", "use Python 3.10 to 3.14")
 
 
 def _tvm(version_of: VersionOf) -> Check:
     found = version_of("apache-tvm")
     remedy = f"pip install 'apache-tvm=={TVM_VERSION}' '{_TVM_FFI_REQUIREMENT}'"
     if found is None:
-        return Check("apache-tvm", Verdict.PROBLEM, "is not installed", remedy)
+        return Check("apache-tvm", HardwareVerdict.PROBLEM, "is not installed", remedy)
     if found != TVM_VERSION:
-        return Check("apache-tvm", Verdict.PROBLEM, f"{found} was not tried", remedy)
-    return Check("apache-tvm", Verdict.GOOD, found)
+        return Check("apache-tvm", HardwareVerdict.PROBLEM, f"{found} was not tried", remedy)
+    return Check("apache-tvm", HardwareVerdict.GOOD, found)
 
 
 def _tvm_ffi(version_of: VersionOf) -> Check:
     name, found = "apache-tvm-ffi", version_of("apache-tvm-ffi")
     remedy = f"pip install '{_TVM_FFI_REQUIREMENT}'"
     if found is None:
-        return Check(name, Verdict.PROBLEM, "is not installed", remedy)
+        return Check(name, HardwareVerdict.PROBLEM, "is not installed", remedy)
     first, beyond = TVM_FFI_RANGE
     numbers = _numbers(found)
     if numbers >= beyond:
         finding = f"{found} makes TVM {TVM_VERSION} die with a segmentation fault while tuning"
-        return Check(name, Verdict.PROBLEM, finding, remedy)
+        return Check(name, HardwareVerdict.PROBLEM, finding, remedy)
     if numbers < first:
-        return Check(name, Verdict.PROBLEM, f"{found} was not tried", remedy)
-    return Check(name, Verdict.GOOD, found)
+        return Check(name, HardwareVerdict.PROBLEM, f"{found} was not tried", remedy)
+    return Check(name, HardwareVerdict.GOOD, found)
 
 
 def _required(package: str, version_of: VersionOf) -> Check:
     found = version_of(package)
     if found is None:
-        return Check(package, Verdict.PROBLEM, "is not installed", f"pip install {package}")
-    return Check(package, Verdict.GOOD, found)
+        return Check(package, HardwareVerdict.PROBLEM, "is not installed", f"pip install {package}")
+    return Check(package, HardwareVerdict.GOOD, found)
 
 
 def _optional(package: str, version_of: VersionOf) -> Check:
     found = version_of(package)
-    return Check(package, Verdict.NOTE, "is not installed; it is optional") if found is None else Check(
-        package, Verdict.GOOD, found
+    return Check(package, HardwareVerdict.NOTE, "is not installed; it is optional") if found is None else Check(
+        package, HardwareVerdict.GOOD, found
     )  # fmt: skip
 
 
@@ -121,14 +121,16 @@ def check_loads(name: str, code: str) -> Check:
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LOAD_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        return Check(what, Verdict.PROBLEM, f"takes more than {_LOAD_TIMEOUT_S} s", "look for a stuck file system")
+        return Check(
+            what, HardwareVerdict.PROBLEM, f"takes more than {_LOAD_TIMEOUT_S} s", "look for a stuck file system"
+        )
     if done.returncode == 0:
-        return Check(what, Verdict.GOOD, "works")
+        return Check(what, HardwareVerdict.GOOD, "works")
     remedy = "reinstall Kintune in a new environment"
     if done.returncode < 0:
-        return Check(what, Verdict.PROBLEM, f"dies of {signal.Signals(-done.returncode).name}", remedy)
+        return Check(what, HardwareVerdict.PROBLEM, f"dies of {signal.Signals(-done.returncode).name}", remedy)
     last = done.stderr.strip().splitlines()[-1:] or ["for no stated reason"]
-    return Check(what, Verdict.PROBLEM, f"fails: {last[0]}", remedy)
+    return Check(what, HardwareVerdict.PROBLEM, f"fails: {last[0]}", remedy)
 
 
 def check_compiler() -> Check:
@@ -139,7 +141,10 @@ def check_compiler() -> Check:
         found = find_linker()
     except OrderError:
         return Check(
-            name, Verdict.PROBLEM, "none of cc, gcc and clang is on the path, and ziglang is not installed", remedy
+            name,
+            HardwareVerdict.PROBLEM,
+            "none of cc, gcc and clang is on the path, and ziglang is not installed",
+            remedy,
         )
     with tempfile.TemporaryDirectory(prefix="kintune-doctor-") as folder:
         source = Path(folder, "probe.c")
@@ -149,12 +154,12 @@ def check_compiler() -> Check:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_LOAD_TIMEOUT_S)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return Check(name, Verdict.PROBLEM, f"{found} cannot be run ({error})", remedy)
+            return Check(name, HardwareVerdict.PROBLEM, f"{found} cannot be run ({error})", remedy)
         linked = done.returncode == 0 and library.exists()
     if not linked:
         last = done.stderr.strip().splitlines()[-1:] or ["for no stated reason"]
-        return Check(name, Verdict.PROBLEM, f"{found} cannot link a shared library: {last[0]}", remedy)
-    return Check(name, Verdict.GOOD, found)
+        return Check(name, HardwareVerdict.PROBLEM, f"{found} cannot link a shared library: {last[0]}", remedy)
+    return Check(name, HardwareVerdict.GOOD, found)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kintune.core.stage_requests import Operand
+from kintune.core.stage_requests import KernelArgument
 from kintune.measure.guarded_memory import GuardedMemory
 
 __all__ = ["WEIGHT", "ArgumentCache", "Array", "BoundArguments", "KernelArguments"]
@@ -62,7 +62,7 @@ class KernelArguments:
         expected = sum(array.nbytes for array in (*(self.expected or ()), *self.scratch))
         return expected + sum(buffer.nbytes for buffer in self._buffers.values())
 
-    def bind(self, operands: Sequence[Operand]) -> BoundArguments:
+    def bind(self, operands: Sequence[KernelArgument]) -> BoundArguments:
         """Returns buffers for a kernel with these operands; inputs are filled, outputs keep their old values."""
         keys = []
         arguments, weights, outputs, written = [], [], [], []
@@ -108,7 +108,7 @@ class KernelArguments:
         for buffer in self._written:
             buffer.pull()
 
-    def damage(self, operands: Sequence[Operand]) -> str:
+    def damage(self, operands: Sequence[KernelArgument]) -> str:
         """Describes in one line what the bound kernel wrote to besides its outputs; empty when it did not."""
         for key, operand in zip(self._bound, operands, strict=True):
             buffer = self._buffers[key]

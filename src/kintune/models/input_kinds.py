@@ -19,7 +19,7 @@ from tvm import relax
 
 from kintune.core.model import Tensor
 from kintune.models.index_marks import read_mark
-from kintune.models.input_values import MOST_CHOICES, Demand, Step, find_demands
+from kintune.models.input_values import MOST_CHOICES, InputDemand, InputStep, find_demands
 
 __all__ = ["bounded_lookups", "with_demand", "with_kinds"]
 
@@ -101,10 +101,10 @@ def with_kinds(module: tvm.IRModule, inputs: Sequence[Tensor]) -> tuple[Tensor, 
     found = _look(module["main"])
     demands = _demands(module["main"], inputs)
     described = (_with_kind(position, tensor, found) for position, tensor in enumerate(inputs))
-    return tuple(with_demand(tensor, demands.get(tensor.name, Demand())) for tensor in described)
+    return tuple(with_demand(tensor, demands.get(tensor.name, InputDemand())) for tensor in described)
 
 
-def with_demand(tensor: Tensor, demand: Demand) -> Tensor:
+def with_demand(tensor: Tensor, demand: InputDemand) -> Tensor:
     """The input with what a graph demands of its values, where it is no index."""
     if tensor.values == "ids" or tensor.bounds is not None:
         return tensor
@@ -113,18 +113,18 @@ def with_demand(tensor: Tensor, demand: Demand) -> Tensor:
     return msgspec.structs.replace(tensor, values="positive") if demand.positive and not tensor.values else tensor
 
 
-def _demands(main: relax.Function, inputs: Sequence[Tensor]) -> dict[str, Demand]:
+def _demands(main: relax.Function, inputs: Sequence[Tensor]) -> dict[str, InputDemand]:
     """What `main` demands of its inputs, by their names."""
 
-    def steps() -> Iterator[Step]:
+    def steps() -> Iterator[InputStep]:
         for block in main.body.blocks:
             for binding in block.bindings:
                 value = getattr(binding, "value", None)
                 if isinstance(value, relax.Var):
-                    yield Step("identity", (value,), (binding.var,))
+                    yield InputStep("identity", (value,), (binding.var,))
                 elif isinstance(value, relax.Call):
                     name = str(getattr(value.op, "name", "")).removeprefix("relax.")
-                    yield Step(name, tuple(value.args), (binding.var,))
+                    yield InputStep(name, tuple(value.args), (binding.var,))
 
     def constant(key: Any) -> npt.NDArray[Any] | None:
         is_small = isinstance(key, tvm.ir.GenericConst) and math.prod(key.value.shape) <= MOST_CHOICES

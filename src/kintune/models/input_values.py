@@ -16,7 +16,7 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, subgraphs
 
-__all__ = ["MOST_CHOICES", "Demand", "Step", "find_demands", "onnx_demands"]
+__all__ = ["MOST_CHOICES", "InputDemand", "InputStep", "find_demands", "onnx_demands"]
 
 Key: TypeAlias = Hashable
 """A tensor of the graph: a name, or a variable."""
@@ -44,7 +44,7 @@ _OF_ONNX = {
 """The operators of ONNX by the names of Relax."""
 
 
-class Step(NamedTuple):
+class InputStep(NamedTuple):
     """One operation, named as in Relax without its prefix ("if": a branch on the first input)."""
 
     operator: str
@@ -52,7 +52,7 @@ class Step(NamedTuple):
     outputs: tuple[Key, ...]
 
 
-class Demand(NamedTuple):
+class InputDemand(NamedTuple):
     """What a graph demands of an input: one of the `choices`, if there are any; or a number above 0 and below 1."""
 
     choices: tuple[Number, ...] = ()
@@ -68,9 +68,9 @@ class _Trace(NamedTuple):
 
 def find_demands(
     inputs: Mapping[Key, tuple[str, int]],
-    steps: Iterable[Step],
+    steps: Iterable[InputStep],
     constant: Callable[[Key], npt.NDArray[Any] | None],
-) -> dict[Key, Demand]:
+) -> dict[Key, InputDemand]:
     """Returns what the graph demands of inputs, for those of which it demands anything.
 
     `inputs` have the type and the number of their elements.  `constant` gives the value of a tensor that is constant.
@@ -113,12 +113,12 @@ def find_demands(
             for key in step.inputs:
                 if key in ordered:
                     ordered.update(dict.fromkeys(step.outputs[:1], ordered[key]))
-    demands = {key: Demand(_fitting(_with_another(values), inputs[key][0])) for key, values in found.items()}
-    demands |= {key: Demand(positive=True) for key in positive if inputs[key][0].startswith(("float", "bfloat"))}
+    demands = {key: InputDemand(_fitting(_with_another(values), inputs[key][0])) for key, values in found.items()}
+    demands |= {key: InputDemand(positive=True) for key in positive if inputs[key][0].startswith(("float", "bfloat"))}
     return {key: demand for key, demand in demands.items() if demand.choices or demand.positive}
 
 
-def onnx_demands(model: ModelProto) -> dict[str, Demand]:
+def onnx_demands(model: ModelProto) -> dict[str, InputDemand]:
     """Returns what an ONNX graph of fixed shapes demands of its inputs, by name."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     inputs: dict[Key, tuple[str, int]] = {}
@@ -131,13 +131,13 @@ def onnx_demands(model: ModelProto) -> dict[str, Demand]:
                 int(np.prod([extent.dim_value for extent in declared.shape.dim], dtype=np.int64)),
             )
 
-    def steps(nodes: Iterable[NodeProto]) -> Iterator[Step]:
+    def steps(nodes: Iterable[NodeProto]) -> Iterator[InputStep]:
         for node in nodes:
             value = next((each.t for each in node.attribute if each.name == "value" and each.HasField("t")), None)
             if node.op_type == "Constant" and value is not None:
                 constants[node.output[0]] = value
             if node.domain in DEFAULT_DOMAINS and node.op_type in _OF_ONNX:
-                yield Step(_OF_ONNX[node.op_type], tuple(node.input), tuple(node.output))
+                yield InputStep(_OF_ONNX[node.op_type], tuple(node.input), tuple(node.output))
             for graph in subgraphs(node):
                 constants.update({tensor.name: tensor for tensor in graph.initializer})
                 yield from steps(graph.node)
@@ -150,14 +150,16 @@ def onnx_demands(model: ModelProto) -> dict[str, Demand]:
     return {str(key): demand for key, demand in find_demands(inputs, steps(model.graph.node), constant).items()}
 
 
-def _only(known: list[_Trace | None], step: Step, constant: Callable[[Key], npt.NDArray[Any] | None]) -> _Trace | None:
+def _only(
+    known: list[_Trace | None], step: InputStep, constant: Callable[[Key], npt.NDArray[Any] | None]
+) -> _Trace | None:
     """The trace of the only input that is no constant, if it has one."""
     traced = [trace for trace in known if trace is not None]
     others = [key for key, trace in zip(step.inputs, known, strict=True) if trace is None]
     return traced[0] if len(traced) == 1 and all(constant(key) is not None for key in others) else None
 
 
-def _takes_root(step: Step, constant: Callable[[Key], npt.NDArray[Any] | None]) -> bool:
+def _takes_root(step: InputStep, constant: Callable[[Key], npt.NDArray[Any] | None]) -> bool:
     """Whether it is a power whose exponent is no whole number."""
     if step.operator != "power" or len(step.inputs) < 2:
         return False

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kintune.models.recurrence import ACTIVATIONS, PEEPHOLES, Recurrence
 
-__all__ = ["ACTIVATION_FUNCTIONS", "Quantised", "Unit"]
+__all__ = ["ACTIVATION_FUNCTIONS", "QuantisedState", "Unit"]
 
 _GATE, _NEW, _OUT = range(3)
 
@@ -112,7 +112,7 @@ def _applied(name: str, x: str) -> str:
     return f"({text.format(x=f'({x})', **parameters)})"
 
 
-class Quantised(NamedTuple):
+class QuantisedState(NamedTuple):
     """The elements in which a kernel keeps how a state is quantised: `level = round(state / step) + zero`.
 
     `low` and `step` are of float32, `zero` and `total`, the sum of all levels, of int32.

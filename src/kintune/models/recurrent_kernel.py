@@ -12,7 +12,7 @@ import tvm
 from tvm import relax
 
 from kintune.models.recurrence import GRU, LSTM, VECTOR, Recurrence
-from kintune.models.recurrent_equations import Quantised, Unit
+from kintune.models.recurrent_equations import QuantisedState, Unit
 
 __all__ = ["call_recurrence", "recurrent_kernel"]
 
@@ -95,7 +95,7 @@ _LEVELS = [
     '    bounds = T.alloc_buffer((2,), "float32")',
     '    counts = T.alloc_buffer((2,), "int32")',
 ]
-_QUANTISED = Quantised("bounds[0]", "bounds[1]", "counts[0]", "counts[1]")
+_QUANTISED = QuantisedState("bounds[0]", "bounds[1]", "counts[0]", "counts[1]")
 
 
 def _quantised_products(r: Recurrence, first: int, count: int, state: str) -> list[str]:

@@ -28,7 +28,7 @@ from kintune.profiling.parts import (
 )
 from kintune.profiling.peak import measure_peak_apart
 from kintune.profiling.rows import finish, kernel_rows, records_of, stand_beside
-from kintune.profiling.timing import Original, ProfileRequest, Times, read_original, time_network
+from kintune.profiling.timing import ProfiledFile, ProfileRequest, Times, read_original, time_network
 from kintune.runtime.executable import Executable
 from kintune.runtime.hybrid_package import HybridPackage
 from kintune.runtime.inputs import load_fitting
@@ -50,7 +50,7 @@ class _Run(NamedTuple):
     manifest: Manifest
     number: int
     cores: tuple[int, ...]
-    original: Original | None
+    original: ProfiledFile | None
 
     @property
     def combination(self) -> Combination:

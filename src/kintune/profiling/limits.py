@@ -12,7 +12,7 @@ from kintune.core.device import Peak
 from kintune.core.kernel_call import CallRecord
 from kintune.core.profile import Limit
 
-__all__ = ["Bound", "bound_of"]
+__all__ = ["CallLimit", "bound_of"]
 
 _COPIES = frozenset(
     {
@@ -27,7 +27,7 @@ _SHARED_LAUNCH_US = 12.0  # ... or one on several threads up to this, spends muc
 _FAR = 0.5  # this holds for calls that reach less than this share of the peak
 
 
-class Bound(NamedTuple):
+class CallLimit(NamedTuple):
     """The limit of a call, the microseconds that it takes at least, and that time over what it took."""
 
     limit: Limit
@@ -35,7 +35,7 @@ class Bound(NamedTuple):
     reached: float
 
 
-def bound_of(call: CallRecord, us: float, threads: int, peak: Peak | None) -> Bound:
+def bound_of(call: CallRecord, us: float, threads: int, peak: Peak | None) -> CallLimit:
     """What bounds a call that took `us` microseconds on `threads` threads.
 
     It is unknown where the call has no record, or the peak was not measured in the call's precision.  Fewer threads
@@ -43,7 +43,7 @@ def bound_of(call: CallRecord, us: float, threads: int, peak: Peak | None) -> Bo
     """
     gflops = None if peak is None else peak.gflops_in(call.precision)
     if peak is None or gflops is None or not call.operators or us <= 0:
-        return Bound(Limit.UNKNOWN, 0.0, 0.0)
+        return CallLimit(Limit.UNKNOWN, 0.0, 0.0)
     arithmetic_us = call.flops / (gflops * min(threads, peak.threads) / peak.threads) / 1e3
     memory_us = call.nbytes / (peak.read_gbytes_per_s or peak.gbytes_per_s * 4 / 3) / 1e3
     least = max(arithmetic_us, memory_us)
@@ -54,4 +54,4 @@ def bound_of(call: CallRecord, us: float, threads: int, peak: Peak | None) -> Bo
         limit = Limit.COPIES
     else:
         limit = Limit.ARITHMETIC if arithmetic_us >= memory_us else Limit.MEMORY
-    return Bound(limit, least, reached)
+    return CallLimit(limit, least, reached)

@@ -24,7 +24,7 @@ from kintune.validate.baselines.baseline import BaselineModel
 from kintune.validate.baselines.node_times import NodeTimes
 from kintune.validate.region_times import ROUNDS, middle_times
 
-__all__ = ["Original", "ProfileRequest", "Times", "read_original", "time_network"]
+__all__ = ["ProfileRequest", "ProfiledFile", "Times", "read_original", "time_network"]
 
 _WARM_SECONDS = 0.02  # untimed, at the start of a turn
 _PREPARE_SECONDS = 300.0
@@ -47,7 +47,7 @@ class ProfileRequest(NamedTuple):
     rounds: int = ROUNDS
 
 
-class Original(NamedTuple):
+class ProfiledFile(NamedTuple):
     """The user's ONNX file: its path, the values of inputs that are constants, and its nodes."""
 
     path: str
@@ -71,7 +71,7 @@ class Times(NamedTuple):
     own_nodes: NodeTimes | None = None
 
 
-def read_original(ref: ModelRef, combination: Combination) -> Original:
+def read_original(ref: ModelRef, combination: Combination) -> ProfiledFile:
     """The user's ONNX file, to run in onnxruntime, with its nodes.
 
     Raises:
@@ -93,11 +93,11 @@ def read_original(ref: ModelRef, combination: Combination) -> Original:
             f"{path}: {apart} in the executable; name the model that it was made of, as in --model zoo:NAME?batch=8"
         )
     constants = {name: store_constant(name, array, typed=True) for name, array in values.items()}
-    return Original(str(path), constants, onnx_graph(file.graph.graph))
+    return ProfiledFile(str(path), constants, onnx_graph(file.graph.graph))
 
 
 def time_network(
-    request: ProfileRequest, original: Original | None, combination: Combination, cores: Sequence[int], hybrid: bool
+    request: ProfileRequest, original: ProfiledFile | None, combination: Combination, cores: Sequence[int], hybrid: bool
 ) -> Times:
     """Time everything in rounds; the processes are stopped while it is not their turn.
 

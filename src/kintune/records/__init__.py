@@ -6,12 +6,11 @@ from kintune.records.measurements import FailureCount, Measurement, MeasurementT
 from kintune.records.models import ModelRecord
 from kintune.records.portable import PORTABLE_FORMAT, ImportSummary, export_records, import_records
 from kintune.records.runs import Run, RunState
-from kintune.records.store import Counts, Store
+from kintune.records.store import RecordCounts, Store
 from kintune.records.workloads import WorkloadRecord
 
 __all__ = [
     "PORTABLE_FORMAT",
-    "Counts",
     "Damage",
     "Fact",
     "FailureCount",
@@ -20,6 +19,7 @@ __all__ = [
     "MeasurementTally",
     "ModelRecord",
     "OnDamage",
+    "RecordCounts",
     "Run",
     "RunState",
     "Store",

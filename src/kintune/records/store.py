@@ -24,10 +24,10 @@ from kintune.records.runs import Events, Runs
 from kintune.records.schema import FORMAT, METADATA, SCHEMA_VERSION, meta
 from kintune.records.workloads import Workloads
 
-__all__ = ["Counts", "Store"]
+__all__ = ["RecordCounts", "Store"]
 
 
-class Counts(msgspec.Struct, frozen=True):
+class RecordCounts(msgspec.Struct, frozen=True):
     """How many rows there are."""
 
     blobs: int
@@ -128,11 +128,11 @@ class Store:
         """Returns a context whose reads all see the same state, even if others write meanwhile."""
         return self._database.snapshot()
 
-    def counts(self) -> Counts:
+    def counts(self) -> RecordCounts:
         """How many rows there are of each kind."""
         with self._database.snapshot() as connection:
             tables = (table for table in METADATA.sorted_tables if table is not meta)
-            return Counts(
+            return RecordCounts(
                 **{
                     table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
                     for table in tables

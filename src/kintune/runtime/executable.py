@@ -27,7 +27,7 @@ from kintune.runtime.package import (
     EncodedPlan,
     Manifest,
     Package,
-    Variant,
+    PackageVariant,
     pack_weights,
     package_in_memory,
     read_manifests,
@@ -136,7 +136,7 @@ class Executable(kintune_runtime.Executable):
             )
             for number, (plan, library) in enumerate(placed)
         )
-        return cls._in_memory([Variant(manifest, plans)], content)
+        return cls._in_memory([PackageVariant(manifest, plans)], content)
 
     @classmethod
     def open(cls, source: Source | OpenedFile, variant: int | None = None) -> Executable:
@@ -179,7 +179,7 @@ class Executable(kintune_runtime.Executable):
         return self._in_memory([first._replace(manifest=manifest), *others], package.weights)
 
     @classmethod
-    def _in_memory(cls, variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> Executable:
+    def _in_memory(cls, variants: Sequence[PackageVariant], weights: npt.NDArray[np.uint8]) -> Executable:
         descriptor = package_in_memory(variants, weights)
         try:
             return cls(f"/proc/self/fd/{descriptor}")

@@ -19,7 +19,16 @@ from kintune.core.quantisation import Quantised
 from kintune.errors import InputError
 from kintune.runtime.stored_zip import MANIFEST, damaged, reading
 
-__all__ = ["FORMAT_VERSION", "Contents", "Manifest", "Narrow", "Slot", "contents_of", "read_manifest", "read_manifests"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Contents",
+    "Manifest",
+    "Narrow",
+    "WeightSlot",
+    "contents_of",
+    "read_manifest",
+    "read_manifests",
+]
 
 FORMAT_VERSION = 2
 """Raised when an older Kintune could no longer read what a newer one writes."""
@@ -95,7 +104,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return (Combination(self.inputs, self.outputs, self.checks), *self.more)
 
 
-class Slot(msgspec.Struct, frozen=True):
+class WeightSlot(msgspec.Struct, frozen=True):
     """The place of a weight in `weights.bin`."""
 
     shape: tuple[int, ...]
@@ -113,7 +122,7 @@ class Contents(msgspec.Struct, frozen=True):
 
     format: int
     executable: Manifest
-    weights: tuple[Slot, ...] = ()
+    weights: tuple[WeightSlot, ...] = ()
     plans: int = 0
     others: tuple[Manifest, ...] = ()
 

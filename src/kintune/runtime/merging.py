@@ -29,7 +29,7 @@ from kintune.runtime.package import (
     EncodedPlan,
     Manifest,
     Package,
-    Variant,
+    PackageVariant,
     read_manifest,
     write_package,
 )
@@ -182,7 +182,7 @@ class _Part(NamedTuple):
     block: _Block
 
 
-def _combined(sources: Sequence[_Source]) -> tuple[int, npt.NDArray[np.uint8], list[Variant]]:
+def _combined(sources: Sequence[_Source]) -> tuple[int, npt.NDArray[np.uint8], list[PackageVariant]]:
     """The bytes of weights that were saved, the content of `weights.bin`, and the variants that refer to it."""
     blocks: dict[tuple[int, bytes], _Block] = {}
     parts_of = []
@@ -196,7 +196,7 @@ def _combined(sources: Sequence[_Source]) -> tuple[int, npt.NDArray[np.uint8], l
         parts_of.append(parts)
     weights = _laid_out(blocks.values())
     total = sum(len(source.plans) for source in sources)
-    made: list[Variant] = []
+    made: list[PackageVariant] = []
     for number, (source, parts) in enumerate(zip(sources, parts_of, strict=True)):
         start = min((part.block.offset for part in parts), default=0)
         end = max((part.block.offset + part.block.data.nbytes for part in parts), default=start)
@@ -210,7 +210,7 @@ def _combined(sources: Sequence[_Source]) -> tuple[int, npt.NDArray[np.uint8], l
             for place, plan in enumerate(source.plans)
         ]  # fmt: skip
         encoded = [plan.encoded(checksum) for plan in plans]
-        made.append(Variant(source.manifest, tuple(map(EncodedPlan, encoded, source.libraries))))
+        made.append(PackageVariant(source.manifest, tuple(map(EncodedPlan, encoded, source.libraries))))
     held = sum(block.data.nbytes * len(block.variants) for block in blocks.values())
     return held - sum(block.data.nbytes for block in blocks.values()), weights, made
 

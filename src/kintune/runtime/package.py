@@ -33,7 +33,7 @@ from kintune.runtime.manifest import (
     Contents,
     Manifest,
     Narrow,
-    Slot,
+    WeightSlot,
     contents_of,
     read_manifest,
     read_manifests,
@@ -52,7 +52,7 @@ __all__ = [
     "Manifest",
     "Narrow",
     "Package",
-    "Variant",
+    "PackageVariant",
     "VmPackage",
     "pack_weights",
     "package_in_memory",
@@ -85,7 +85,7 @@ class EncodedPlan(NamedTuple):
     library: bytes
 
 
-class Variant(NamedTuple):
+class PackageVariant(NamedTuple):
     """What a file has for one kind of CPU: a plan for each combination of shapes."""
 
     manifest: Manifest
@@ -95,7 +95,7 @@ class Variant(NamedTuple):
 class Package(NamedTuple):
     """An opened file for CPUs: its variants, and the content of `weights.bin`, mapped."""
 
-    variants: tuple[Variant, ...]
+    variants: tuple[PackageVariant, ...]
     weights: npt.NDArray[np.uint8]
 
     @property
@@ -128,7 +128,7 @@ class Package(NamedTuple):
                 EncodedPlan(archive.read(f"plan{n}.bin"), archive.read(f"lib{n}.so")) for n in range(contents.plans)
             ]
             variants = [
-                Variant(manifest, tuple(plans[number * each : (number + 1) * each]))
+                PackageVariant(manifest, tuple(plans[number * each : (number + 1) * each]))
                 for number, manifest in enumerate(manifests)
             ]
             return cls(tuple(variants), read_member(archive, path, _WEIGHTS))
@@ -176,7 +176,9 @@ def pack_weights(blocks: Sequence[Block]) -> tuple[tuple[int, ...], npt.NDArray[
     return tuple(offsets), content
 
 
-def write_package(path: str | os.PathLike[str], variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> None:
+def write_package(
+    path: str | os.PathLike[str], variants: Sequence[PackageVariant], weights: npt.NDArray[np.uint8]
+) -> None:
     """Write a file for CPUs, whole or not at all: it is renamed into place once it is on the disk.
 
     There is at least one variant, and all have as many plans.  `weights` is the content of `weights.bin`.
@@ -230,7 +232,7 @@ def write_with_error(path: str | os.PathLike[str], error: float) -> None:
     write_package(path, [first._replace(manifest=manifest), *others], package.weights)
 
 
-def package_in_memory(variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> int:
+def package_in_memory(variants: Sequence[PackageVariant], weights: npt.NDArray[np.uint8]) -> int:
     """Returns the descriptor of a file without a name, in memory, with what `write_package` would write."""
     return file_in_memory(lambda file: _write_plans(file, variants, weights))
 
@@ -245,12 +247,12 @@ def write_vm_package(
         StorageError: as for `write_package`.
     """
     offsets, content = pack_weights(weights)
-    slots = tuple(Slot(b.shape, b.dtype, at, b.data.nbytes) for at, b in zip(offsets, weights, strict=True))
+    slots = tuple(WeightSlot(b.shape, b.dtype, at, b.data.nbytes) for at, b in zip(offsets, weights, strict=True))
     with replacing(Path(path)) as file:
         _write(file, Contents(FORMAT_VERSION, manifest, slots), {_VM_LIBRARY: library}, content)
 
 
-def _write_plans(file: IO[bytes], variants: Sequence[Variant], weights: npt.NDArray[np.uint8]) -> None:
+def _write_plans(file: IO[bytes], variants: Sequence[PackageVariant], weights: npt.NDArray[np.uint8]) -> None:
     first, *others = (variant.manifest for variant in variants)
     plans = [plan for variant in variants for plan in variant.plans]
     members: dict[str, bytes] = {}

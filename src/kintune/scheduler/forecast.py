@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kintune.core.stage import Demand, Stage
 from kintune.scheduler.resources import Host, Resource
 
-__all__ = ["Durations", "Forecast"]
+__all__ = ["DurationForecast", "Durations"]
 
 
 @dataclass
@@ -24,7 +24,7 @@ class _Job:
     had_s: float = 0.0
 
 
-class Forecast:
+class DurationForecast:
     """Learns durations by the stages' duration keys and keeps sums of the expected work.
 
     Every update and every query is O(1) in the number of jobs; `ahead_s` is linear in the job's duration keys.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Access", "AccessPatterns"]
+__all__ = ["AccessPatterns", "OperandAccess"]
 
 
-class Access(msgspec.Struct, frozen=True):
+class OperandAccess(msgspec.Struct, frozen=True):
     """One operand of the core block.
 
     When loop `a` advances by one, the index of dimension `d` advances by `steps[d][a]` elements; an index that is not
@@ -35,4 +35,4 @@ class AccessPatterns(msgspec.Struct, frozen=True):
     block: str
     extents: tuple[int, ...]
     reduces: tuple[bool, ...]
-    accesses: tuple[Access, ...]
+    accesses: tuple[OperandAccess, ...]

@@ -11,7 +11,7 @@ from kintune.core.knowledge import KnownModel
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
 from kintune.search.ranking import pair_accuracy
-from kintune.search.training_rows import Rows
+from kintune.search.training_rows import TrainingRows
 
 __all__ = ["ENOUGH", "PretrainedFamilies", "PretrainedFamily"]
 
@@ -52,13 +52,13 @@ class PretrainedFamilies:
         return best
 
     @staticmethod
-    def train(rows: Rows, prior: PretrainedFamily | None, *, seed: int, threads: int) -> Trees:
+    def train(rows: TrainingRows, prior: PretrainedFamily | None, *, seed: int, threads: int) -> Trees:
         """Train a family's model on its samples; from the `prior` if that ranks held-out samples better."""
         start = None if prior is None or not _helps(rows, prior, seed, threads) else prior.model
         return Trees.train(rows.features, rows.labels, seed=seed, threads=threads, prior=start)
 
 
-def _helps(rows: Rows, prior: PretrainedFamily, seed: int, threads: int) -> bool:
+def _helps(rows: TrainingRows, prior: PretrainedFamily, seed: int, threads: int) -> bool:
     """Return whether a model trained from the prior ranks better than one trained without.
 
     Samples from the records of workloads that the prior was trained on are left out, since it may have seen them.
@@ -79,7 +79,7 @@ def _helps(rows: Rows, prior: PretrainedFamily, seed: int, threads: int) -> bool
     return _ranked(helped, held)[0] > _ranked(alone, held)[0]
 
 
-def _ranked(model: Trees, rows: Rows) -> tuple[float, int]:
+def _ranked(model: Trees, rows: TrainingRows) -> tuple[float, int]:
     """Return the share of pairs that the model orders rightly (0.5 without pairs), and the number of pairs.
 
     Only pairs of the same workload count, since a search compares no others.

@@ -13,10 +13,10 @@ from kintune.search.cost_model import relative_speeds
 from kintune.search.features.analytic import ANALYTIC
 from kintune.search.subgraph import SubgraphState
 
-__all__ = ["STORES", "WIDTH", "Rows", "count", "gather", "of_analytic", "of_stores"]
+__all__ = ["STORES", "WIDTH", "TrainingRows", "count", "gather", "of_analytic", "of_stores"]
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """The n samples of one family, workload by workload, each in order of measurement.
 
     `features` has shape (n, width).  `labels` (n,) are relative speeds, 0 for a failure.  `workloads` (n,) are digests.
@@ -28,9 +28,9 @@ class Rows(NamedTuple):
     workloads: NDArray[np.str_]
     fresh: NDArray[np.bool_]
 
-    def of(self, which: NDArray[np.bool_]) -> Rows:
+    def of(self, which: NDArray[np.bool_]) -> TrainingRows:
         """Return the rows that a mask of shape (n,) selects."""
-        return Rows(self.features[which], self.labels[which], self.workloads[which], self.fresh[which])
+        return TrainingRows(self.features[which], self.labels[which], self.workloads[which], self.fresh[which])
 
 
 def count(members: Iterable[SubgraphState]) -> int:
@@ -38,13 +38,13 @@ def count(members: Iterable[SubgraphState]) -> int:
     return sum(len(member.features) for member in members if math.isfinite(member.best_us))
 
 
-def gather(members: Iterable[SubgraphState]) -> Rows:
+def gather(members: Iterable[SubgraphState]) -> TrainingRows:
     """Return the samples that `count` counts."""
     ran = [member for member in members if math.isfinite(member.best_us)]
     rows = [(place, c, f) for place, member in enumerate(ran) for c, f in member.features.items()]
     places = np.array([place for place, _, _ in rows], np.int64)
     times = np.array([ran[place].times_us[c] for place, c, _ in rows], np.float64)
-    return Rows(
+    return TrainingRows(
         np.stack([f for _, _, f in rows]) if rows else np.zeros((0, 0), np.float32),
         relative_speeds(places, times, np.array([member.best_us for member in ran], np.float64)),
         np.array([member.subject.workload for member in ran], np.str_)[places],

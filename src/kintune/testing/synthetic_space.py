@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kintune.core.candidate import UNTUNED, Axis, Candidate, Choice, Location, Sketch, Tile, digest_of
 from kintune.core.outcome import Outcome, Status
-from kintune.search.access_patterns import Access, AccessPatterns
+from kintune.search.access_patterns import AccessPatterns, OperandAccess
 from kintune.search.family import Subject
 from kintune.search.features.field import Field, fields_of
 from kintune.search.processor import Processor
@@ -177,9 +177,9 @@ def _access_patterns(product: Product) -> AccessPatterns:
         extents=(rows, columns, depth),
         reduces=(False, False, True),
         accesses=(
-            Access((rows, depth), ((1, 0, 0), (0, 0, 1)), 4),
-            Access((depth, columns), ((0, 0, 1), (0, 1, 0)), 4, weight=True),
-            Access((rows, columns), ((1, 0, 0), (0, 1, 0)), 4, written=True),
+            OperandAccess((rows, depth), ((1, 0, 0), (0, 0, 1)), 4),
+            OperandAccess((depth, columns), ((0, 0, 1), (0, 1, 0)), 4, weight=True),
+            OperandAccess((rows, columns), ((1, 0, 0), (0, 1, 0)), 4, written=True),
         ),
     )
 

@@ -12,10 +12,10 @@ from kintune.records import Measurement, Store
 from kintune.search.sketch_program import program_of
 from kintune.wire.worker_client import interview
 
-__all__ = ["CONVERT", "NAMES", "Converted", "Earlier", "UpgradeSummary", "upgrade_records"]
+__all__ = ["CONVERT", "NAMES", "Converted", "EarlierSketch", "UpgradeSummary", "upgrade_records"]
 
 NAMES, CONVERT = "names", "convert"
-"""Stages of the worker: which names of programs are of today, and the `Converted` of an `Earlier`."""
+"""Stages of the worker: which names of programs are of today, and the `Converted` of an `EarlierSketch`."""
 
 _WORKER = "kintune.workers.upgrade_worker"
 
@@ -33,7 +33,7 @@ class UpgradeSummary(msgspec.Struct, frozen=True):
     current: int = 0
 
 
-class Earlier(msgspec.Struct, frozen=True):
+class EarlierSketch(msgspec.Struct, frozen=True):
     """A sketch of an earlier program, decisions in it, and its workload (serialised)."""
 
     sketch: Sketch
@@ -72,7 +72,7 @@ def upgrade_records(store: Store) -> UpgradeSummary:
             today = msgspec.msgpack.decode(worker.ask(NAMES, b"", msgspec.msgpack.encode(names)), type=set[str])
             for digest in (digest for digest, name in written.items() if name not in today):
                 own, sketch = measured[digest], sketches[digest]
-                earlier = Earlier(sketch, tuple(m.candidate.decisions for m in own), modules[sketch.workload])
+                earlier = EarlierSketch(sketch, tuple(m.candidate.decisions for m in own), modules[sketch.workload])
                 answer = worker.ask(CONVERT, b"", msgspec.msgpack.encode(earlier))
                 converted = msgspec.msgpack.decode(answer, type=Converted)
                 if converted.sketch is None:

@@ -28,7 +28,7 @@ from kintune.models.declared_inputs import declared_inputs
 from kintune.models.graph_file import open_graph
 from kintune.models.onnx_path import onnx_path_of
 from kintune.models.ref import EXPORTED, ONNX, ZOO
-from kintune.models.zoo.network import OPSET, Network
+from kintune.models.zoo.network import OPSET, ZooNetwork
 from kintune.records import MeasurementTally, Store
 from kintune.tuning.forecast import Forecast, forecast, shares_reached
 from kintune.tuning.peak import device_peak
@@ -248,7 +248,7 @@ def count_flops(model: ModelProto) -> float:
     return float(sum(_multiplications(node, shapes) * 2 for node in graph.node))
 
 
-def count_network_flops(network: Network) -> float:
+def count_network_flops(network: ZooNetwork) -> float:
     """Return the operations of one run of a zoo network, from its structure alone: no weights are drawn."""
     weights = [helper.make_tensor_value_info(w.name, TensorProto.FLOAT, w.shape) for w in network.weights]
     inputs = [helper.make_tensor_value_info(name, kind, shape) for name, kind, shape in network.inputs]

@@ -27,7 +27,7 @@ __all__ = [
     "CONFINEMENT_VARIABLE",
     "ConfinedStart",
     "Confinement",
-    "Layer",
+    "ConfinementLayer",
     "is_confinable",
     "layers",
     "require_isolation",
@@ -101,7 +101,7 @@ class Confinement(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, read=(*self.read, *self.write), write=())
 
 
-class Layer(msgspec.Struct, frozen=True):
+class ConfinementLayer(msgspec.Struct, frozen=True):
     """One layer of confinement: what it does, whether it is on here, what was found, and what turns it on."""
 
     name: str
@@ -220,7 +220,7 @@ def is_confinable() -> bool:
 
 
 @cache
-def layers() -> tuple[Layer, ...]:
+def layers() -> tuple[ConfinementLayer, ...]:
     """Return the layers of confinement, and which of them are on for processes that this one starts; finds out once."""
     return (_namespaces(), _other_user(), _landlock(), _seccomp())
 
@@ -243,59 +243,69 @@ def system_paths() -> tuple[str, ...]:
     return tuple(found)
 
 
-def _namespaces() -> Layer:
+def _namespaces() -> ConfinementLayer:
     does = "own file system, no network, no other processes"
     remedy = f"install bubblewrap (apt-get install bubblewrap, or {_EXTRA})"
     if _is_hidden("namespaces"):
-        return Layer("namespaces", does, False, f"left out, as {HIDE_VARIABLE} says", f"unset {HIDE_VARIABLE}")
+        return ConfinementLayer(
+            "namespaces", does, False, f"left out, as {HIDE_VARIABLE} says", f"unset {HIDE_VARIABLE}"
+        )
     if (program := _bubblewrap_program()) is None:
-        return Layer("namespaces", does, False, "bubblewrap is not installed", remedy)
+        return ConfinementLayer("namespaces", does, False, "bubblewrap is not installed", remedy)
     if isinstance(view := _process_view(), str):
-        return Layer(
+        return ConfinementLayer(
             "namespaces", does, False, f"{program} cannot make them: {view}",
             "allow user namespaces (in a container: --security-opt seccomp=unconfined, or another profile)",
         )  # fmt: skip
     processes = "" if view == _PROCESSES else "; processes of the container are visible"
-    return Layer("namespaces", does, True, f"by {program}{processes}")
+    return ConfinementLayer("namespaces", does, True, f"by {program}{processes}")
 
 
-def _other_user() -> Layer:
+def _other_user() -> ConfinementLayer:
     does = "a limit on processes that binds, and signals to nobody else"
     if os.geteuid() != 0:
-        return Layer("own user", does, True, "this is not root, so the limit on processes binds")
+        return ConfinementLayer("own user", does, True, "this is not root, so the limit on processes binds")
     status = Path("/proc/self/status").read_text()
     effective = int(next(line.split()[1] for line in status.splitlines() if line.startswith("CapEff")), 16)
     missing = [name for bit, name in _NEEDED_OF_ROOT.items() if not effective >> bit & 1]
     if missing:
         lacks = ", ".join(f"CAP_{name}" for name in missing)
-        return Layer("own user", does, False, f"root without {lacks}", "give it these capabilities, or run as a user")
-    return Layer("own user", does, True, "each process has a user without a name")
+        return ConfinementLayer(
+            "own user", does, False, f"root without {lacks}", "give it these capabilities, or run as a user"
+        )
+    return ConfinementLayer("own user", does, True, "each process has a user without a name")
 
 
-def _landlock() -> Layer:
+def _landlock() -> ConfinementLayer:
     does = "files beyond its own stay closed"
     if _is_hidden("Landlock"):
-        return Layer("Landlock", does, False, f"left out, as {HIDE_VARIABLE} says", f"unset {HIDE_VARIABLE}")
+        return ConfinementLayer("Landlock", does, False, f"left out, as {HIDE_VARIABLE} says", f"unset {HIDE_VARIABLE}")
     try:
         import landlockpy
     except ImportError:
-        return Layer("Landlock", does, False, "the package landlockpy is not installed", _EXTRA)
+        return ConfinementLayer("Landlock", does, False, "the package landlockpy is not installed", _EXTRA)
     if not landlockpy.supported():
-        return Layer("Landlock", does, False, "the kernel lacks it", "Linux 5.13 or later, with landlock in lsm=")
-    return Layer("Landlock", does, True, f"version {landlockpy.abi_version()} of its interface")
+        return ConfinementLayer(
+            "Landlock", does, False, "the kernel lacks it", "Linux 5.13 or later, with landlock in lsm="
+        )
+    return ConfinementLayer("Landlock", does, True, f"version {landlockpy.abi_version()} of its interface")
 
 
-def _seccomp() -> Layer:
+def _seccomp() -> ConfinementLayer:
     does = "an allowlist of system calls"
     if _is_hidden("system calls"):
-        return Layer("system calls", does, False, f"left out, as {HIDE_VARIABLE} says", f"unset {HIDE_VARIABLE}")
+        return ConfinementLayer(
+            "system calls", does, False, f"left out, as {HIDE_VARIABLE} says", f"unset {HIDE_VARIABLE}"
+        )
     try:
         import seccompy
     except ImportError:
-        return Layer("system calls", does, False, "the package seccompy is not installed", _EXTRA)
+        return ConfinementLayer("system calls", does, False, "the package seccompy is not installed", _EXTRA)
     if not seccompy.supported():
-        return Layer("system calls", does, False, "the kernel takes no filter", "a kernel with CONFIG_SECCOMP_FILTER")
-    return Layer("system calls", does, True, "by seccomp")
+        return ConfinementLayer(
+            "system calls", does, False, "the kernel takes no filter", "a kernel with CONFIG_SECCOMP_FILTER"
+        )
+    return ConfinementLayer("system calls", does, True, "by seccomp")
 
 
 def _is_hidden(layer: str) -> bool:

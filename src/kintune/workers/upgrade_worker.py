@@ -9,7 +9,7 @@ import msgspec
 from kintune.compiler.space.conversion import converted, is_of_today
 from kintune.compiler.space.replay import load_workload
 from kintune.errors import BuildError
-from kintune.transfer.upgrade import NAMES, Converted, Earlier
+from kintune.transfer.upgrade import NAMES, Converted, EarlierSketch
 from kintune.wire import worker_loop as worker
 
 __all__ = ["main"]
@@ -22,11 +22,11 @@ class _Handler:
         self._kind = kind
 
     def item(self, payload: bytes) -> bytes:
-        """Those of the names that are of today, or an encoded `Converted` for an `Earlier`."""
+        """Those of the names that are of today, or an encoded `Converted` for an `EarlierSketch`."""
         if self._kind == NAMES:
             names = msgspec.msgpack.decode(payload, type=list[str])
             return msgspec.msgpack.encode([name for name in names if is_of_today(name)])
-        return msgspec.msgpack.encode(_converted(msgspec.msgpack.decode(payload, type=Earlier)))
+        return msgspec.msgpack.encode(_converted(msgspec.msgpack.decode(payload, type=EarlierSketch)))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     worker.main("upgrade", lambda _arguments: (b"", _Handler()), argv)
 
 
-def _converted(earlier: Earlier) -> Converted:
+def _converted(earlier: EarlierSketch) -> Converted:
     try:
         sketch, decided = converted(earlier.sketch, earlier.decided, load_workload(earlier.module))
     except BuildError:

@@ -24,7 +24,7 @@ from kintune_lab.bench.report.writer import write_report
 from kintune_lab.bench.spec import BenchSpec
 from kintune_lab.bench.summary import BenchSummary, collect, summary_of, write_tables
 from kintune_lab.experiment.experiment import Cell, CellFailure, CellProgress, Concluding, ModelFacts, Settling, Show
-from kintune_lab.experiment.option import Kind
+from kintune_lab.experiment.option import OptionKind
 from kintune_lab.experiment.tables import Tables, check_tables
 from kintune_lab.spec_document import SpecError
 
@@ -195,7 +195,7 @@ def models_of(spec: BenchSpec, cells: Sequence[Cell]) -> list[str]:
         for options, values in pairs:
             for name, option in options.items():
                 value = values.get(name)
-                if option.kind is Kind.MODEL and isinstance(value, str):
+                if option.kind is OptionKind.MODEL and isinstance(value, str):
                     found[value] = None
     return list(found)
 

@@ -17,7 +17,7 @@ from kintune.files import sha256_of
 from kintune.models.ref import ZOO, parse_ref
 from kintune_lab.bench.experiments import experiment_of
 from kintune_lab.experiment.experiment import Cell, Experiment, Method
-from kintune_lab.experiment.option import Kind, Option, OptionError, Options, Value, spelled
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options, Value, spelled
 from kintune_lab.spec_document import Document
 
 __all__ = ["MOST_CELLS", "BenchSpec", "product_of", "read_bench_spec", "size_of"]
@@ -264,12 +264,12 @@ class _Reader:
 
     def _look_at(self, place: Place, name: str, option: Option, text: str) -> None:
         """Check that the model or file that an option names exists, and digest it."""
-        if option.kind is Kind.MODEL:
+        if option.kind is OptionKind.MODEL:
             ref = parse_ref(text)
             self._models.setdefault(text, self._document.where(place) + f"{name} = {spelled(text)}: ")
             if ref.kind != ZOO:
                 self._contents[text] = _content_of(Path(ref.source))
-        if option.kind is Kind.FILE:
+        if option.kind is OptionKind.FILE:
             if not Path(text).is_file():
                 raise InputError("there is no such file; paths are relative to the working directory")
             self._contents[text] = _digest_of(Path(text))

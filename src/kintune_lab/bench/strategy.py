@@ -10,7 +10,7 @@ import msgspec
 from kintune.core.config import Budget, Foresee, Strategy
 from kintune.errors import InputError
 from kintune.search.family import algorithms
-from kintune_lab.experiment.option import Kind, Option, Value
+from kintune_lab.experiment.option import Option, OptionKind, Value
 
 __all__ = ["STRATEGY", "strategy_of"]
 
@@ -37,25 +37,27 @@ def _survey(value: Value) -> tuple[int, ...]:
 
 
 STRATEGY: dict[str, Option] = {
-    "families": Option(Kind.TEXT, _DEFAULT.families, "which subgraphs learn together", choices=algorithms()),
-    "foresee": Option(Kind.TEXT, _DEFAULT.foresee, "what follows a full round", choices=get_args(Foresee)),
-    "carry": Option(Kind.FLAG, _DEFAULT.carry, "carry good programs over to siblings"),
-    "rules": Option(Kind.FLAG, _DEFAULT.rules, "let the rule propose programs"),
+    "families": Option(OptionKind.TEXT, _DEFAULT.families, "which subgraphs learn together", choices=algorithms()),
+    "foresee": Option(OptionKind.TEXT, _DEFAULT.foresee, "what follows a full round", choices=get_args(Foresee)),
+    "carry": Option(OptionKind.FLAG, _DEFAULT.carry, "carry good programs over to siblings"),
+    "rules": Option(OptionKind.FLAG, _DEFAULT.rules, "let the rule propose programs"),
     "survey": Option(
-        Kind.TEXT,
+        OptionKind.TEXT,
         ", ".join(map(str, _DEFAULT.survey)) or _NO_SURVEY,
         "programs that every subgraph gets first, for each round",
         check=_survey,
     ),
-    "budget": Option(Kind.TEXT, _DEFAULT.budget, "who gets the next round", choices=get_args(Budget)),
-    "round_size": Option(Kind.INTEGER, _DEFAULT.round_size, "programs of a full round", low=1, high=_LARGEST),
-    "foresee_size": Option(Kind.INTEGER, _DEFAULT.foresee_size, "programs of a foresee round", low=1, high=_LARGEST),
-    "width": Option(Kind.INTEGER, _DEFAULT.width, "subgraphs that share a round", low=1, high=_LARGEST),
-    "thrift": Option(Kind.FLAG, _DEFAULT.thrift, "let a program that is dear to build promise more than others"),
-    "again": Option(
-        Kind.INTEGER, _DEFAULT.again, "fastest programs that are timed again in each round", low=0, high=_LARGEST
+    "budget": Option(OptionKind.TEXT, _DEFAULT.budget, "who gets the next round", choices=get_args(Budget)),
+    "round_size": Option(OptionKind.INTEGER, _DEFAULT.round_size, "programs of a full round", low=1, high=_LARGEST),
+    "foresee_size": Option(
+        OptionKind.INTEGER, _DEFAULT.foresee_size, "programs of a foresee round", low=1, high=_LARGEST
     ),
-    "draft": Option(Kind.FLAG, _DEFAULT.draft, "rank candidates in bulk by their decisions before any is made"),
+    "width": Option(OptionKind.INTEGER, _DEFAULT.width, "subgraphs that share a round", low=1, high=_LARGEST),
+    "thrift": Option(OptionKind.FLAG, _DEFAULT.thrift, "let a program that is dear to build promise more than others"),
+    "again": Option(
+        OptionKind.INTEGER, _DEFAULT.again, "fastest programs that are timed again in each round", low=0, high=_LARGEST
+    ),
+    "draft": Option(OptionKind.FLAG, _DEFAULT.draft, "rank candidates in bulk by their decisions before any is made"),
 }
 
 

@@ -11,7 +11,7 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.errors import InputError
 from kintune.files import check_writable
 from kintune.models.torch_export import require_torch
-from kintune_lab.fuzz.campaign import Campaign, Counts
+from kintune_lab.fuzz.campaign import Campaign, CampaignCounts
 
 __all__ = ["command"]
 
@@ -55,7 +55,7 @@ def _run(what: str, graphs: int, seed: int, processes: int, output: str, json_ta
     return _FAULTS_FOUND if counts.faults else 0
 
 
-def _lines(counts: Counts) -> list[str]:
+def _lines(counts: CampaignCounts) -> list[str]:
     mean = counts.nodes / counts.graphs if counts.graphs else 0.0
     lines = [counts.line(0, 0).rpartition(";")[0], f"{mean:.1f} nodes a graph, {len(counts.operators)} operators"]
     lines += [f"{number} x {signature}" for signature, number in counts.signatures.most_common()]

@@ -9,7 +9,7 @@ import msgspec
 from kintune.validate.baselines import KINTUNE
 from kintune_lab.comparison.files import name_models
 from kintune_lab.comparison.timing import OTHERS
-from kintune_lab.comparison.verdict import BEST, Against, FileResult, Summary, summarise
+from kintune_lab.comparison.verdict import BEST, Against, ComparisonSummary, FileResult, summarise
 from kintune_lab.experiment.section import Bar, BarChart, Grid, Section
 from kintune_lab.experiment.tables import CELLS, Row, Scalar, Tables, by, slug, words
 
@@ -33,7 +33,7 @@ class ComparedFiles(msgspec.Struct, frozen=True):
     setting: str
     rows: dict[str, Row]
     results: tuple[FileResult, ...]
-    summary: Summary
+    summary: ComparisonSummary
 
 
 def compared_files(tables: Tables) -> list[ComparedFiles]:
@@ -150,7 +150,7 @@ def _text(files: ComparedFiles) -> list[str]:
     ]
 
 
-def _against(summary: Summary) -> Grid:
+def _against(summary: ComparisonSummary) -> Grid:
     header = ("beside", "files", "mean", "mean of those compiled whole", "worst", "won", "level", "lost")
     return Grid(header, tuple(_line(each) for each in summary.against))
 

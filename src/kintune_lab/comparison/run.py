@@ -25,8 +25,8 @@ from kintune_lab.comparison.files import ModelFiles, content_of, model_of
 from kintune_lab.comparison.inputs import declared_constants, declared_inputs
 from kintune_lab.comparison.quantised import calibration_files, write_quantised
 from kintune_lab.comparison.records import keep_records
-from kintune_lab.comparison.timing import RuntimeTimes, Subject, runtime_version, time_in_turns
-from kintune_lab.comparison.where import Place, where_it_runs
+from kintune_lab.comparison.timing import RuntimeTimes, TimedSubject, runtime_version, time_in_turns
+from kintune_lab.comparison.where import ResultPlace, where_it_runs
 from kintune_lab.experiment.experiment import CellProgress, Show
 from kintune_lab.experiment.tables import Row, Scalar, Tables
 
@@ -191,7 +191,7 @@ class _File:
             files = content_of(model)
             cores = choose_cores(settings.threads or 0)
             self._cores = len(cores)
-            subject = Subject(
+            subject = TimedSubject(
                 executable=None if self._executable is None else str(self._executable),
                 files=files,
                 tensors=self._tensors(model, files),
@@ -249,7 +249,7 @@ class _File:
         return FileComparison({"results": [row], "latencies": _runtimes(times)}, error)
 
 
-def _made(report: RunReport | None, place: Place | None) -> dict[str, Scalar]:
+def _made(report: RunReport | None, place: ResultPlace | None) -> dict[str, Scalar]:
     """Where the result runs, and what its making took."""
     return {
         "whole": place is not None and place.whole,

@@ -28,7 +28,7 @@ from kintune.validate.interleaved import time_interleaved
 from kintune_lab.comparison.files import ModelFiles
 from kintune_lab.comparison.output_errors import REFERENCE, OutputErrors
 
-__all__ = ["OTHERS", "RuntimeTimes", "Start", "Subject", "TimedProcess", "runtime_version", "time_in_turns"]
+__all__ = ["OTHERS", "RuntimeTimes", "Start", "TimedProcess", "TimedSubject", "runtime_version", "time_in_turns"]
 
 OTHERS = tuple(name for name in BASELINES if name != KINTUNE)
 """The runtimes that a network can be compared with."""
@@ -36,7 +36,7 @@ OTHERS = tuple(name for name in BASELINES if name != KINTUNE)
 _ONCE = BaselineTurn(runs=1, seconds=0.0)
 
 
-class Subject(msgspec.Struct, frozen=True):
+class TimedSubject(msgspec.Struct, frozen=True):
     """What is timed: the result of Kintune, if there is one, and the model's own files with its inputs.
 
     `inputs` is an `.npz` file with their values; without it they are drawn from `seed`.
@@ -105,7 +105,7 @@ Start = Callable[[str, BaselineContext], TimedProcess]
 
 
 def time_in_turns(
-    subject: Subject,
+    subject: TimedSubject,
     others: Sequence[str],
     conditions: ValidationContext,
     cores: Sequence[int],
@@ -161,12 +161,12 @@ def _run_reference(process: TimedProcess, errors: OutputErrors, conditions: Vali
             pass
 
 
-def _reference(subject: Subject, conditions: ValidationContext, cores: Sequence[int]) -> BaselineContext:
+def _reference(subject: TimedSubject, conditions: ValidationContext, cores: Sequence[int]) -> BaselineContext:
     name = "torch" if subject.files.onnx is None else "onnxruntime"
     return msgspec.structs.replace(_context(name, subject, conditions, cores), exact=True)
 
 
-def _context(name: str, subject: Subject, conditions: ValidationContext, cores: Sequence[int]) -> BaselineContext:
+def _context(name: str, subject: TimedSubject, conditions: ValidationContext, cores: Sequence[int]) -> BaselineContext:
     files = subject.files
     model = BaselineModel(
         onnx=files.onnx, exported=files.exported, constants=subject.constants, quantised=subject.quantised

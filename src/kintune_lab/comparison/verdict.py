@@ -9,7 +9,16 @@ from enum import Enum
 
 import msgspec
 
-__all__ = ["BEST", "Against", "FileResult", "Summary", "Verdict", "against", "compare_times", "summarise"]
+__all__ = [
+    "BEST",
+    "Against",
+    "ComparisonSummary",
+    "ComparisonVerdict",
+    "FileResult",
+    "against",
+    "compare_times",
+    "summarise",
+]
 
 BEST = "the fastest other"
 """Instead of a runtime: of each file the fastest of those that ran."""
@@ -18,7 +27,7 @@ _NEAR = 0.02  # of the other's latency ...
 _NEAR_MS = 5e-3  # ... or so much is no difference
 
 
-class Verdict(str, Enum):
+class ComparisonVerdict(str, Enum):
     """How Kintune's result stands to another runtime.
 
     LEVEL is within 2 % of its latency, and a loss of up to 5 us; a gain of more than 2 % counts, however short.
@@ -56,7 +65,7 @@ class FileResult(msgspec.Struct, frozen=True):
         """The latency of `other`, which may be `BEST`."""
         return min(self.others_ms.values(), default=None) if other == BEST else self.others_ms.get(other)
 
-    def verdict(self, other: str) -> Verdict | None:
+    def verdict(self, other: str) -> ComparisonVerdict | None:
         """How it stands to `other`, which may be `BEST`; None where a latency is missing."""
         time, ratio = self.other_ms(other), self.ratio(other)
         return None if ratio is None or time is None else compare_times(ratio * time, time)
@@ -82,7 +91,7 @@ class Against(msgspec.Struct, frozen=True):
     lost: tuple[str, ...]
 
 
-class Summary(msgspec.Struct, frozen=True):
+class ComparisonSummary(msgspec.Struct, frozen=True):
     """A comparison: how many files there are, how many have a result, how many compiled whole, and which failed.
 
     `failed` has the reason by file, in their order.
@@ -95,11 +104,11 @@ class Summary(msgspec.Struct, frozen=True):
     against: tuple[Against, ...]
 
 
-def compare_times(ours_ms: float, other_ms: float) -> Verdict:
+def compare_times(ours_ms: float, other_ms: float) -> ComparisonVerdict:
     """How a latency stands to another one, both in milliseconds."""
     if ours_ms < (1 - _NEAR) * other_ms:
-        return Verdict.WON
-    return Verdict.LOST if ours_ms - other_ms > max(_NEAR * other_ms, _NEAR_MS) else Verdict.LEVEL
+        return ComparisonVerdict.WON
+    return ComparisonVerdict.LOST if ours_ms - other_ms > max(_NEAR * other_ms, _NEAR_MS) else ComparisonVerdict.LEVEL
 
 
 def against(results: Sequence[FileResult], other: str) -> Against | None:
@@ -109,7 +118,7 @@ def against(results: Sequence[FileResult], other: str) -> Against | None:
         return None
     whole = [ratios[result.name] for result in results if result.name in ratios and result.whole]
     worst = max(ratios, key=ratios.__getitem__)
-    named: Mapping[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+    named: Mapping[ComparisonVerdict, list[str]] = {verdict: [] for verdict in ComparisonVerdict}
     for result in sorted(results, key=lambda result: -ratios.get(result.name, 0.0)):
         if (verdict := result.verdict(other)) is not None:
             named[verdict].append(result.name)
@@ -121,17 +130,17 @@ def against(results: Sequence[FileResult], other: str) -> Against | None:
         _geometric_mean(whole) if whole else None,
         ratios[worst],
         worst,
-        tuple(reversed(named[Verdict.WON])),
-        tuple(named[Verdict.LEVEL]),
-        tuple(named[Verdict.LOST]),
+        tuple(reversed(named[ComparisonVerdict.WON])),
+        tuple(named[ComparisonVerdict.LEVEL]),
+        tuple(named[ComparisonVerdict.LOST]),
     )
 
 
-def summarise(results: Sequence[FileResult]) -> Summary:
+def summarise(results: Sequence[FileResult]) -> ComparisonSummary:
     """All files together, beside each runtime that ran one, and beside the fastest where there are several."""
     others = list(dict.fromkeys(other for result in results for other in result.others_ms))
     found = [against(results, other) for other in (*others, *([BEST] if len(others) > 1 else []))]
-    return Summary(
+    return ComparisonSummary(
         files=len(results),
         results=sum(result.kintune_ms is not None for result in results),
         whole=sum(result.whole for result in results),

@@ -8,13 +8,13 @@ import msgspec
 
 from kintune.runtime.package import read_manifest
 
-__all__ = ["BOTH", "KERNELS", "ONNXRUNTIME", "Place", "where_it_runs"]
+__all__ = ["BOTH", "KERNELS", "ONNXRUNTIME", "ResultPlace", "where_it_runs"]
 
 KERNELS, BOTH, ONNXRUNTIME = "Kintune", "Kintune and onnxruntime", "onnxruntime"
 """Kernels alone; regions of kernels in onnxruntime; no region."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class ResultPlace(msgspec.Struct, frozen=True):
     """Where a result runs; `regions` of kernels within onnxruntime, which runs the operators `left`."""
 
     runs_in: str
@@ -27,7 +27,7 @@ class Place(msgspec.Struct, frozen=True):
         return self.runs_in == KERNELS
 
 
-def where_it_runs(executable: str | os.PathLike[str]) -> Place:
+def where_it_runs(executable: str | os.PathLike[str]) -> ResultPlace:
     """Read from an executable's manifest.
 
     Raises:
@@ -35,6 +35,6 @@ def where_it_runs(executable: str | os.PathLike[str]) -> Place:
     """
     hybrid = read_manifest(executable).hybrid
     if hybrid is None:
-        return Place(KERNELS)
+        return ResultPlace(KERNELS)
     left = ", ".join(f"{count} {operator}" for operator, count in hybrid.operators.items())
-    return Place(BOTH if hybrid.regions else ONNXRUNTIME, len(hybrid.regions), left)
+    return ResultPlace(BOTH if hybrid.regions else ONNXRUNTIME, len(hybrid.regions), left)

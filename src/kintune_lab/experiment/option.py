@@ -12,14 +12,14 @@ import msgspec
 from kintune.errors import InputError
 from kintune.hardware.cores import choose_cores
 
-__all__ = ["Kind", "Option", "OptionError", "Options", "Value", "spelled", "threads_option"]
+__all__ = ["Option", "OptionError", "OptionKind", "Options", "Value", "spelled", "threads_option"]
 
 
 Value: TypeAlias = str | int | float | bool
 """One value of an option, as TOML writes it."""
 
 
-class Kind(str, Enum):
+class OptionKind(str, Enum):
     """What the values of an option are.
 
     A MODEL is what `kintune tune` takes (a path or `zoo:NAME`), and is imported once before the first cell runs.  A
@@ -44,7 +44,7 @@ class Option(msgspec.Struct, frozen=True):
     where there is none.
     """
 
-    kind: Kind
+    kind: OptionKind
     default: Value | None = None
     help: str = ""
     required: bool = False
@@ -77,14 +77,14 @@ class Option(msgspec.Struct, frozen=True):
 
     def _of_kind(self, value: object) -> Value:
         match self.kind:
-            case Kind.FLAG if isinstance(value, bool):
+            case OptionKind.FLAG if isinstance(value, bool):
                 return value
-            case Kind.INTEGER if isinstance(value, int) and not isinstance(value, bool):
+            case OptionKind.INTEGER if isinstance(value, int) and not isinstance(value, bool):
                 return value
-            case Kind.NUMBER if isinstance(value, (int, float)) and not isinstance(value, bool):
+            case OptionKind.NUMBER if isinstance(value, (int, float)) and not isinstance(value, bool):
                 if math.isfinite(value):
                     return float(value)
-            case Kind.TEXT | Kind.MODEL | Kind.FILE if isinstance(value, str):
+            case OptionKind.TEXT | OptionKind.MODEL | OptionKind.FILE if isinstance(value, str):
                 return value
         raise InputError(f"must be {self.kind.value}")
 
@@ -96,7 +96,7 @@ Options: TypeAlias = Mapping[str, Option]
 def threads_option(what: str) -> Option:
     """The option of the number of threads that `what` has, which this machine must have as cores."""
     return Option(
-        Kind.INTEGER,
+        OptionKind.INTEGER,
         help=f"threads of the {what} (all physical cores)",
         low=1,
         check=lambda value: choose_cores(int(value)),

@@ -16,10 +16,10 @@ import msgspec
 
 from kintune.errors import InputError
 from kintune_lab.fuzz.reduction import reduced
-from kintune_lab.fuzz.verdict import FAULTS, Kind, Verdict
+from kintune_lab.fuzz.verdict import FAULTS, GraphVerdict, VerdictKind
 from kintune_lab.fuzz.worker import Worker
 
-__all__ = ["Campaign", "Counts", "Fault"]
+__all__ = ["Campaign", "CampaignCounts", "Fault"]
 
 _EACH_S = 60.0
 _SAVED = 3  # graphs of one signature
@@ -30,7 +30,7 @@ class _Line(msgspec.Struct, frozen=True):
     """A line of the log: the number of a graph and its verdict, and the signature of a fault."""
 
     number: int
-    verdict: Verdict
+    verdict: GraphVerdict
     signature: str = ""
 
 
@@ -39,13 +39,13 @@ class Fault(msgspec.Struct, frozen=True):
 
     signature: str
     number: int
-    verdict: Verdict
+    verdict: GraphVerdict
 
 
-class Counts(msgspec.Struct):
+class CampaignCounts(msgspec.Struct):
     """How many graphs went which way, and what was seen on the way."""
 
-    kinds: Counter[Kind] = msgspec.field(default_factory=Counter)
+    kinds: Counter[VerdictKind] = msgspec.field(default_factory=Counter)
     nodes: int = 0
     signatures: Counter[str] = msgspec.field(default_factory=Counter)
     refused: Counter[str] = msgspec.field(default_factory=Counter)
@@ -64,7 +64,7 @@ class Counts(msgspec.Struct):
         """The graphs that are faults."""
         return sum(self.kinds[kind] for kind in FAULTS)
 
-    def add(self, verdict: Verdict, signature: str) -> None:
+    def add(self, verdict: GraphVerdict, signature: str) -> None:
         """Count a graph."""
         self.kinds[verdict.kind] += 1
         self.nodes += len(verdict.kept)
@@ -78,7 +78,7 @@ class Counts(msgspec.Struct):
 
     def line(self, seconds: float, graphs: int) -> str:
         """All counts in one line; `graphs` were tried in the last `seconds`."""
-        said = ", ".join(f"{self.kinds[kind]} {kind.value}" for kind in Kind)
+        said = ", ".join(f"{self.kinds[kind]} {kind.value}" for kind in VerdictKind)
         refused = sum(self.refused.values())
         speed = graphs / seconds if seconds > 0 else 0.0
         return f"{self.graphs} graphs: {said}; nodes refused in {refused}; {speed:.2f} graphs a second"
@@ -111,11 +111,11 @@ class Campaign:
         self._start = start
         self._log = output / f"{what}-{seed}.jsonl"
         self._lock = threading.Lock()
-        self.counts = Counts()
+        self.counts = CampaignCounts()
         self.faults: list[Fault] = []
         self._known = set(self._read())
 
-    def run(self) -> Counts:
+    def run(self) -> CampaignCounts:
         """Try all graphs that the log does not have."""
         todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in range(self._models):
@@ -155,7 +155,7 @@ class Campaign:
         finally:
             worker.close()
 
-    def _reduce(self, worker: Worker, number: int, verdict: Verdict) -> tuple[Verdict, str]:
+    def _reduce(self, worker: Worker, number: int, verdict: GraphVerdict) -> tuple[GraphVerdict, str]:
         """The verdict on the smallest part that fails in the same way, and its signature."""
         smallest = [verdict]
 
@@ -180,7 +180,7 @@ class Campaign:
             self._say(f"{found.kind.value}: {signature}: graph {number}: {found.reason[:200]}")
         return found, signature
 
-    def _note(self, number: int, verdict: Verdict, signature: str) -> None:
+    def _note(self, number: int, verdict: GraphVerdict, signature: str) -> None:
         with self._lock:
             with open(self._log, "ab") as file:
                 file.write(msgspec.json.encode(_Line(number, verdict, signature)) + b"\n")
@@ -209,9 +209,9 @@ class Campaign:
                 yield read.number
 
 
-def _signature(verdict: Verdict) -> str:
+def _signature(verdict: GraphVerdict) -> str:
     """What faults of one cause have in common: the kind, the operators of the smallest part, and the message."""
-    reason = "" if verdict.kind is Kind.WRONG else _UNLIKE.sub("#", verdict.reason)[:80]
+    reason = "" if verdict.kind is VerdictKind.WRONG else _UNLIKE.sub("#", verdict.reason)[:80]
     return f"{verdict.kind.value}: {' '.join(verdict.operators)}{f': {reason}' if reason else ''}"
 
 

@@ -33,8 +33,8 @@ __all__ = [
     "DEFAULT",
     "QUANTISED",
     "Chosen",
+    "CompileWay",
     "Compiler",
-    "Way",
     "default_schedules",
     "leave_out_asserts",
     "ways_of",
@@ -223,7 +223,7 @@ Choose: TypeAlias = Callable[[Compiler, "Lowered", Sequence[int]], Chosen]
 """Chooses programs for a lowered model of a seed and number."""
 
 
-class Way(NamedTuple):
+class CompileWay(NamedTuple):
     """How models are compiled: for which CPU, and which programs their subgraphs get; `name` tells it from others.
 
     If it `shares` models, those of which some nodes are refused are tried with these in onnxruntime, too.
@@ -244,13 +244,13 @@ def _programs_of_bytes(compiler: Compiler, lowered: Lowered, seed: Sequence[int]
     return compiler.drawn_candidates(lowered, seed) if seed[-1] % 2 else compiler.first_programs(lowered)
 
 
-def ways_of(what: str) -> list[Way]:
+def ways_of(what: str) -> list[CompileWay]:
     """The ways in which models of a kind are compiled: all must compute the same."""
     if what == QUANTISED:
         from kintune.runtime.target import missing_features, resolve_target
 
         here = [name for name, text in INSTRUCTION_SETS.items() if not missing_features(resolve_target(text, 1))]
-        return [Way(name, Compiler(INSTRUCTION_SETS[name]), _programs_of_bytes) for name in here]
+        return [CompileWay(name, Compiler(INSTRUCTION_SETS[name]), _programs_of_bytes) for name in here]
     if what == CANDIDATES:
-        return [Way("", Compiler(), lambda compiler, lowered, seed: compiler.drawn_candidates(lowered, seed))]
-    return [Way("", Compiler(), default_schedules, shares=what == DEFAULT)]
+        return [CompileWay("", Compiler(), lambda compiler, lowered, seed: compiler.drawn_candidates(lowered, seed))]
+    return [CompileWay("", Compiler(), default_schedules, shares=what == DEFAULT)]

@@ -12,7 +12,7 @@ from onnx import GraphProto, NodeProto, helper
 from kintune_lab.fuzz.evaluation import Evaluator, Refused, Value, value_info
 from kintune_lab.fuzz.graph import DrawnGraph, Leaf
 from kintune_lab.fuzz.known import expected_of, is_overruled, undefined
-from kintune_lab.fuzz.values import ANY, FLOATS, Array, Role, draw_extreme, draw_ordinary
+from kintune_lab.fuzz.values import ANY, FLOATS, Array, LeafRole, draw_extreme, draw_ordinary
 
 __all__ = ["Attributes", "Drawer", "NoSuchValue", "Rule"]
 
@@ -91,7 +91,7 @@ class Drawer:
         return str(self.array(name).dtype.name)
 
     def leaf(
-        self, dtype: str, shape: tuple[int, ...], role: Role = ANY, *, constant: float = 0.5, extreme: float = 0.2
+        self, dtype: str, shape: tuple[int, ...], role: LeafRole = ANY, *, constant: float = 0.5, extreme: float = 0.2
     ) -> str:
         """A new tensor that no node computes: a constant with this probability, else an input of the graph."""
         draw = draw_extreme if self.chance(extreme) else draw_ordinary
@@ -106,7 +106,7 @@ class Drawer:
         if not size:
             raise NoSuchValue
         low = -size if negative and self.opset >= 11 and self.chance(0.5) else 0
-        return self.leaf(dtype or self.choice(("int64", "int32")), shape, Role(low, size - 1))
+        return self.leaf(dtype or self.choice(("int64", "int32")), shape, LeafRole(low, size - 1))
 
     def tensor(
         self,

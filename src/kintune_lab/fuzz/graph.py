@@ -11,9 +11,9 @@ from onnx import GraphProto, ModelProto, NodeProto, numpy_helper
 
 from kintune.models.onnx_nodes import used_tensors
 from kintune_lab.fuzz.evaluation import Refused, Value, model_of, value_info
-from kintune_lab.fuzz.values import ANY, Array, Role
+from kintune_lab.fuzz.values import ANY, Array, LeafRole
 
-__all__ = ["Case", "DrawnGraph", "Leaf", "as_case"]
+__all__ = ["DrawnCase", "DrawnGraph", "Leaf", "as_case"]
 
 Feeds: TypeAlias = "dict[str, Array]"
 
@@ -23,7 +23,7 @@ class Leaf:
     """A tensor that no node computes: a constant of the graph, or an input whose values `role` describes."""
 
     constant: bool
-    role: Role = ANY
+    role: LeafRole = ANY
 
 
 @dataclass
@@ -39,7 +39,7 @@ class DrawnGraph:
 
 
 @dataclass(frozen=True)
-class Case:
+class DrawnCase:
     """A model with one set of inputs, the outputs of which are compared in the order of `outputs`."""
 
     model: ModelProto
@@ -49,7 +49,7 @@ class Case:
     constants: frozenset[str]
 
 
-def as_case(drawn: DrawnGraph, kept: Collection[int] | None = None, outputs: Sequence[str] = ()) -> Case:
+def as_case(drawn: DrawnGraph, kept: Collection[int] | None = None, outputs: Sequence[str] = ()) -> DrawnCase:
     """The model of a graph, or of some of its nodes: what the others compute becomes an input, or a constant.
 
     Its outputs are what no node reads, and those of `outputs` that its nodes compute.
@@ -82,7 +82,7 @@ def as_case(drawn: DrawnGraph, kept: Collection[int] | None = None, outputs: Seq
     graph.output.extend(value_info(name, drawn.values[name]) for name in found)
     if not found:
         raise Refused("there is no output")
-    return Case(model_of(graph, drawn.opset), tuple(nodes), tuple(inputs), tuple(found), frozenset(fixed))
+    return DrawnCase(model_of(graph, drawn.opset), tuple(nodes), tuple(inputs), tuple(found), frozenset(fixed))
 
 
 def _fixed(drawn: DrawnGraph) -> set[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from kintune_lab.fuzz.evaluation import Evaluator, Refused, Value, extents_of
-from kintune_lab.fuzz.graph import Case, DrawnGraph
+from kintune_lab.fuzz.graph import DrawnCase, DrawnGraph
 from kintune_lab.fuzz.known import expected_of, undefined
 from kintune_lab.fuzz.values import Array, draw_extreme, draw_ordinary, is_large
 
@@ -66,7 +66,7 @@ def input_sets(drawn: DrawnGraph, evaluator: Evaluator, seed: Sequence[int], wan
             yield values
 
 
-def noisy_values(case: Case, evaluator: Evaluator, values: Values, seed: int) -> dict[str, Value] | None:
+def noisy_values(case: DrawnCase, evaluator: Evaluator, values: Values, seed: int) -> dict[str, Value] | None:
     """The values of the tensors of a case with each floating-point number changed by about a unit in the last place.
 
     A third of the numbers near the largest one become infinite, and a third much smaller, as the order of operations

@@ -14,7 +14,7 @@ from kintune_lab.fuzz.evaluation import Evaluator, Refused
 from kintune_lab.fuzz.graph import DrawnGraph, as_case
 from kintune_lab.fuzz.input_sets import input_sets, noisy_values
 from kintune_lab.fuzz.schemas import draw_graph
-from kintune_lab.fuzz.subject import Part, Values
+from kintune_lab.fuzz.subject import ModelPart, Values
 from kintune_lab.fuzz.values import Array
 
 __all__ = ["OnnxGraphs"]
@@ -55,23 +55,23 @@ class OnnxGraphs:
         """As `Subject.sets`."""
         return list(input_sets(self._drawn, self._evaluator, (self._seed, self._number, 1), wanted))
 
-    def part(self, kept: Sequence[int]) -> Part:
+    def part(self, kept: Sequence[int]) -> ModelPart:
         """As `Subject.part`."""
         case = as_case(self._drawn, kept)
         tensors = {name for node in case.nodes for name in (*used_tensors(node), *node.output) if name}
-        return Part(case.inputs, case.outputs, frozenset(tensors), case)
+        return ModelPart(case.inputs, case.outputs, frozenset(tensors), case)
 
-    def write(self, part: Part, folder: Path) -> Path:
+    def write(self, part: ModelPart, folder: Path) -> Path:
         """As `Subject.write`."""
         path = folder / "model.onnx"
         onnx.save(part.content.model, path)
         return path
 
-    def noisy(self, part: Part, values: Values, seed: int) -> Values | None:
+    def noisy(self, part: ModelPart, values: Values, seed: int) -> Values | None:
         """As `Subject.noisy`."""
         return noisy_values(part.content, self._evaluator, values, seed)
 
-    def is_second_reference(self, part: Part, values: Values, outputs: Mapping[str, Array]) -> bool:
+    def is_second_reference(self, part: ModelPart, values: Values, outputs: Mapping[str, Array]) -> bool:
         """As `Subject.is_second_reference`."""
         made = {name for node in part.content.nodes for name in node.output}
         found = {name: value for name, value in values.items() if name not in made}
@@ -80,10 +80,10 @@ class OnnxGraphs:
                 found |= self._evaluator.reference(node, found) or self._evaluator.run(node, found)
         return not any(name not in found or difference(value, found[name]) for name, value in outputs.items())
 
-    def described(self, part: Part) -> Sequence[str]:
+    def described(self, part: ModelPart) -> Sequence[str]:
         """As `Subject.described`."""
         return [describe_node(node) for node in part.content.nodes]
 
-    def listing(self, part: Part) -> str:
+    def listing(self, part: ModelPart) -> str:
         """As `Subject.listing`."""
         return "\n".join(onnx.printer.to_text(node) for node in part.content.nodes)

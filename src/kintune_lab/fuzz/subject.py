@@ -10,13 +10,13 @@ from typing import Any, Protocol
 from kintune_lab.fuzz.evaluation import Value
 from kintune_lab.fuzz.values import Array
 
-__all__ = ["Part", "Subject", "Values"]
+__all__ = ["FuzzSubject", "ModelPart", "Values"]
 
 Values = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """Some nodes of a model as a model of its own; `tensors` has the names of all its tensors.
 
     What it reads and nodes outside of it compute is an input, or a constant.
@@ -28,7 +28,7 @@ class Part:
     content: Any
 
 
-class Subject(Protocol):
+class FuzzSubject(Protocol):
     """Draws models; the one drawn last is what the other members are about."""
 
     def draw(self, number: int) -> None:
@@ -49,28 +49,28 @@ class Subject(Protocol):
     def sets(self, wanted: int) -> list[Values]:
         """The values of all tensors for several sets of inputs."""
 
-    def part(self, kept: Sequence[int]) -> Part:
+    def part(self, kept: Sequence[int]) -> ModelPart:
         """Some of its nodes.
 
         Raises:
             Refused: they make no model.
         """
 
-    def write(self, part: Part, folder: Path) -> Path:
+    def write(self, part: ModelPart, folder: Path) -> Path:
         """Write a part as a file that can be compiled.
 
         Raises:
             Refused: it cannot be written.
         """
 
-    def noisy(self, part: Part, values: Values, seed: int) -> Values | None:
+    def noisy(self, part: ModelPart, values: Values, seed: int) -> Values | None:
         """The values of a part with noise in the last place of each tensor; None where a reference fails."""
 
-    def is_second_reference(self, part: Part, values: Values, outputs: Mapping[str, Array]) -> bool:
+    def is_second_reference(self, part: ModelPart, values: Values, outputs: Mapping[str, Array]) -> bool:
         """Whether outputs are those of a second reference."""
 
-    def described(self, part: Part) -> Sequence[str]:
+    def described(self, part: ModelPart) -> Sequence[str]:
         """The nodes of a part as a job names them."""
 
-    def listing(self, part: Part) -> str:
+    def listing(self, part: ModelPart) -> str:
         """The nodes of a part in words."""

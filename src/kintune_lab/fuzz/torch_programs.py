@@ -22,7 +22,7 @@ import torch
 from kintune.models.quiet import quiet
 from kintune_lab.fuzz.evaluation import Refused, Value
 from kintune_lab.fuzz.input_sets import with_noise
-from kintune_lab.fuzz.subject import Part, Values
+from kintune_lab.fuzz.subject import ModelPart, Values
 from kintune_lab.fuzz.values import Array, draw_extreme
 
 __all__ = ["TorchPrograms"]
@@ -283,7 +283,7 @@ class TorchPrograms:
                 values |= computed
         return values
 
-    def part(self, kept: Sequence[int]) -> Part:
+    def part(self, kept: Sequence[int]) -> ModelPart:
         """As `Subject.part`."""
         program = self._program
         nodes = [program.nodes[at] for at in kept]
@@ -297,9 +297,9 @@ class TorchPrograms:
         outputs = tuple(name for node in nodes for name in node.outputs if name not in read)
         held = {name: program.values[name] for name in given if name in fixed}
         tensors = frozenset({*read, *made})
-        return Part(inputs, outputs, tensors, (nodes, _Module(nodes, inputs, outputs, held)))
+        return ModelPart(inputs, outputs, tensors, (nodes, _Module(nodes, inputs, outputs, held)))
 
-    def write(self, part: Part, folder: Path) -> Path:
+    def write(self, part: ModelPart, folder: Path) -> Path:
         """As `Subject.write`."""
         path = folder / "model.pt2"
         module = part.content[1].eval()
@@ -311,7 +311,7 @@ class TorchPrograms:
             raise Refused(f"PyTorch does not export it: {type(error).__name__}") from error
         return path
 
-    def noisy(self, part: Part, values: Values, seed: int) -> Values | None:
+    def noisy(self, part: ModelPart, values: Values, seed: int) -> Values | None:
         """As `Subject.noisy`."""
         rng = np.random.default_rng(seed)
         nodes = part.content[0]
@@ -321,15 +321,15 @@ class TorchPrograms:
             return _arrays(self._evaluated(nodes, given, rng))
         return None
 
-    def is_second_reference(self, part: Part, values: Values, outputs: Mapping[str, Array]) -> bool:
+    def is_second_reference(self, part: ModelPart, values: Values, outputs: Mapping[str, Array]) -> bool:
         """As `Subject.is_second_reference`."""
         return False  # there is one reference
 
-    def described(self, part: Part) -> Sequence[str]:
+    def described(self, part: ModelPart) -> Sequence[str]:
         """As `Subject.described`."""
         return ()  # onnxruntime runs none of them
 
-    def listing(self, part: Part) -> str:
+    def listing(self, part: ModelPart) -> str:
         """As `Subject.listing`."""
         return "\n".join(
             f"{', '.join(node.outputs)} = {node.operator}{node.operands!r}"[:1000] for node in part.content[0]

@@ -20,11 +20,11 @@ from kintune.models.ref import parse_ref
 from kintune.runtime.inputs import write_arrays
 from kintune.runtime.opening import open as open_result
 from kintune_lab.fuzz.comparing import UNDECIDED, difference
-from kintune_lab.fuzz.compiling import Chosen, Way
+from kintune_lab.fuzz.compiling import Chosen, CompileWay
 from kintune_lab.fuzz.evaluation import Refused, Value
-from kintune_lab.fuzz.subject import Part, Subject, Values
+from kintune_lab.fuzz.subject import FuzzSubject, ModelPart, Values
 from kintune_lab.fuzz.values import Array, is_large
-from kintune_lab.fuzz.verdict import FAULTS, Kind, Verdict
+from kintune_lab.fuzz.verdict import FAULTS, GraphVerdict, VerdictKind
 
 __all__ = ["DRAWN", "REFERRED", "Trial"]
 
@@ -49,8 +49,8 @@ class Trial:
 
     def __init__(
         self,
-        subject: Subject,
-        ways: Sequence[Way],
+        subject: FuzzSubject,
+        ways: Sequence[CompileWay],
         seed: int = 0,
         stage: Callable[[str, tuple[str, ...]], None] = lambda said, operators: None,
     ) -> None:
@@ -62,7 +62,7 @@ class Trial:
         self._number = -1
         self._sets: list[Values] = []
 
-    def try_model(self, number: int, kept: Collection[int] | None = None) -> Verdict:
+    def try_model(self, number: int, kept: Collection[int] | None = None) -> GraphVerdict:
         """Try a model, or some of its nodes; nodes that the importer refuses are left out, and the others tried."""
         begun = time.monotonic()
         self._draw(number)
@@ -71,13 +71,13 @@ class Trial:
         wanted = list(range(len(operators)) if kept is None else kept)
         verdict = self._try(wanted)
         alone = wanted
-        if verdict.kind is Kind.REFUSED:
-            alone = [at for at in wanted if self._try([at], only_import=True).kind is not Kind.REFUSED]
+        if verdict.kind is VerdictKind.REFUSED:
+            alone = [at for at in wanted if self._try([at], only_import=True).kind is not VerdictKind.REFUSED]
             if 0 < len(alone) < len(wanted):
                 verdict = self._try(alone)
         if verdict.kind not in FAULTS and (len(alone) < len(wanted) or number % _SHARED == 1):
             shared = [self._try_shared(way, tuple(wanted)) for way in self._ways if way.shares]
-            ran = ("onnxruntime",) if any(each.kind is Kind.RIGHT for each in shared) else ()
+            ran = ("onnxruntime",) if any(each.kind is VerdictKind.RIGHT for each in shared) else ()
             verdict = msgspec.structs.replace(verdict, programs=(*verdict.programs, *ran))
             verdict = next((each for each in shared if each.kind in FAULTS), verdict)
         return msgspec.structs.replace(
@@ -111,23 +111,25 @@ class Trial:
             self._sets = self._subject.sets(_SETS)
             self._number = number
 
-    def _try(self, kept: Sequence[int], *, only_import: bool = False) -> Verdict:
+    def _try(self, kept: Sequence[int], *, only_import: bool = False) -> GraphVerdict:
         kept = tuple(kept)
         operators = tuple(sorted({self._subject.operators[at] for at in kept}))
         try:
             part = self._subject.part(kept)
         except Refused as error:
-            return Verdict(Kind.NOT_COMPARED, str(error), kept)
+            return GraphVerdict(VerdictKind.NOT_COMPARED, str(error), kept)
         with tempfile.TemporaryDirectory(prefix="kintune-fuzz-") as folder:
             try:
                 path = self._subject.write(part, Path(folder))
                 model = load(parse_ref(str(path)))
             except (KintuneError, Refused) as error:
-                return Verdict(Kind.REFUSED, str(error).replace(f"{folder}/", ""), kept)
+                return GraphVerdict(VerdictKind.REFUSED, str(error).replace(f"{folder}/", ""), kept)
             except Exception as error:
-                return Verdict(Kind.INTERNAL, f"import: {type(error).__name__}: {cause_line(error)}", kept, operators)
+                return GraphVerdict(
+                    VerdictKind.INTERNAL, f"import: {type(error).__name__}: {cause_line(error)}", kept, operators
+                )
             if only_import:
-                return Verdict(Kind.RIGHT)
+                return GraphVerdict(VerdictKind.RIGHT)
             found: dict[str, list[Mapping[str, Array]]] = {}
             programs: list[str] = []
             refused: list[str] = []
@@ -138,20 +140,20 @@ class Trial:
                     found[way.name] = self._outputs(way, model, lowered, chosen, part)
                 except Exception as error:
                     said = f"{type(error).__name__}: {cause_line(error)}"
-                    return Verdict(Kind.INTERNAL, _of(way, said), kept, operators)
+                    return GraphVerdict(VerdictKind.INTERNAL, _of(way, said), kept, operators)
                 programs += chosen.titles
                 refused += chosen.refused
                 verdict = self._compare(part, found[way.name], kept, operators)
-                if verdict.kind is Kind.WRONG:
+                if verdict.kind is VerdictKind.WRONG:
                     culprit = self._culprit(way, model, lowered, chosen, part)
                     return msgspec.structs.replace(verdict, reason=_of(way, verdict.reason + culprit))
         first, *others = found
         for name in others:
             if said := _differs(found[first], found[name]):
-                return Verdict(Kind.WRONG, f"{name} and {first}: {said}", kept, operators)
+                return GraphVerdict(VerdictKind.WRONG, f"{name} and {first}: {said}", kept, operators)
         return msgspec.structs.replace(verdict, programs=tuple(programs), unbuilt=tuple(refused))
 
-    def _try_shared(self, way: Way, kept: tuple[int, ...]) -> Verdict:
+    def _try_shared(self, way: CompileWay, kept: tuple[int, ...]) -> GraphVerdict:
         """Try nodes of which some run in onnxruntime: those that are refused, and one more."""
         operators = tuple(sorted({self._subject.operators[at] for at in kept}))
         with tempfile.TemporaryDirectory(prefix="kintune-fuzz-") as folder:
@@ -163,39 +165,39 @@ class Trial:
                 with executable:
                     found = self._run(executable, part)
             except (KintuneError, Refused) as error:
-                return Verdict(Kind.REFUSED, str(error), kept)
+                return GraphVerdict(VerdictKind.REFUSED, str(error), kept)
             except Exception as error:
                 said = f"partly in onnxruntime: {type(error).__name__}: {cause_line(error)}"
-                return Verdict(Kind.INTERNAL, said, kept, operators)
+                return GraphVerdict(VerdictKind.INTERNAL, said, kept, operators)
         verdict = self._compare(part, found, kept, operators)
         return msgspec.structs.replace(verdict, reason=f"partly in onnxruntime: {verdict.reason}")
 
     def _outputs(
-        self, way: Way, model: ImportedModel, lowered: Any, chosen: Chosen, part: Part
+        self, way: CompileWay, model: ImportedModel, lowered: Any, chosen: Chosen, part: ModelPart
     ) -> list[Mapping[str, Array]]:
         """What the compiled model computes of each set."""
         return self._run(way.compiler.build(model, lowered, chosen, keep_denormals=True), part)
 
-    def _run(self, executable: Any, part: Part) -> list[Mapping[str, Array]]:
+    def _run(self, executable: Any, part: ModelPart) -> list[Mapping[str, Array]]:
         names = _names_of([tensor.name for tensor in executable.inputs], part.inputs)
         return [executable.run({own: np.asarray(values[name]) for own, name in names.items()}) for values in self._sets]
 
-    def _culprit(self, way: Way, model: ImportedModel, lowered: Any, chosen: Chosen, part: Part) -> str:
+    def _culprit(self, way: CompileWay, model: ImportedModel, lowered: Any, chosen: Chosen, part: ModelPart) -> str:
         """Describes the program that is wrong without the others; empty where none is, or default schedules are."""
         for said, alone in [("", Chosen()), *chosen.alone()]:
             with contextlib.suppress(Exception):  # what fails now is not what was wrong
                 found = self._outputs(way, model, lowered, alone, part)
-                if self._compare(part, found, (), tuple(self._subject.operators)).kind is Kind.WRONG:
+                if self._compare(part, found, (), tuple(self._subject.operators)).kind is VerdictKind.WRONG:
                     return said and f"; by {said}"
         return ""
 
     def _compare(
-        self, part: Part, found: Sequence[Mapping[str, Array]], kept: tuple[int, ...], operators: tuple[str, ...]
-    ) -> Verdict:
+        self, part: ModelPart, found: Sequence[Mapping[str, Array]], kept: tuple[int, ...], operators: tuple[str, ...]
+    ) -> GraphVerdict:
         undecided = ""
         for at, (computed, values) in enumerate(zip(found, self._sets, strict=True)):
             if len(computed) != len(part.outputs):
-                return Verdict(Kind.WRONG, f"outputs are {list(computed)}", kept, operators)
+                return GraphVerdict(VerdictKind.WRONG, f"outputs are {list(computed)}", kept, operators)
             outputs = dict(zip(part.outputs, computed.values(), strict=True))
             tensors = [values[name] for name in part.tensors]
             large = any(isinstance(v, np.ndarray) and v.dtype.kind == "f" and is_large(v).any() for v in tensors)
@@ -220,15 +222,15 @@ class Trial:
                 name, text = next(iter(wrong.items()))
                 if self._subject.is_second_reference(part, values, outputs):
                     reason = f"{name}: the references have different results"
-                    return Verdict(Kind.NOT_COMPARED, reason, kept, operators)
-                return Verdict(Kind.WRONG, f"set {at}: {name}: {text}", kept, operators)
+                    return GraphVerdict(VerdictKind.NOT_COMPARED, reason, kept, operators)
+                return GraphVerdict(VerdictKind.WRONG, f"set {at}: {name}: {text}", kept, operators)
             undecided = undecided or next((name for name, text in said.items() if text), "")
         if undecided:
-            return Verdict(Kind.NOT_COMPARED, f"{undecided}: {UNDECIDED}", kept, operators)
-        return Verdict(Kind.RIGHT, "", kept, operators)
+            return GraphVerdict(VerdictKind.NOT_COMPARED, f"{undecided}: {UNDECIDED}", kept, operators)
+        return GraphVerdict(VerdictKind.RIGHT, "", kept, operators)
 
 
-def _of(way: Way, said: str) -> str:
+def _of(way: CompileWay, said: str) -> str:
     return f"{way.name}: {said}" if way.name else said
 
 

@@ -20,7 +20,7 @@ __all__ = [
     "NUMBERS",
     "POSITIVE",
     "Array",
-    "Role",
+    "LeafRole",
     "draw_extreme",
     "draw_ordinary",
     "is_large",
@@ -36,7 +36,7 @@ NUMBERS = (*FLOATS, *INTEGERS)
 ALL = (*NUMBERS, "bool")
 
 
-class Role(msgspec.Struct, frozen=True):
+class LeafRole(msgspec.Struct, frozen=True):
     """What a leaf may hold: values in [`low`, `high`]; None: any value of the type.
 
     `sorted_` leaves hold each value at most once along the last axis, in ascending order.
@@ -50,11 +50,11 @@ class Role(msgspec.Struct, frozen=True):
 _WIDE = 4  # bytes of an integer whose products are expected not to overflow
 _EQUAL = 0.1
 
-ANY = Role()
-POSITIVE = Role(0.05, 2.0)
+ANY = LeafRole()
+POSITIVE = LeafRole(0.05, 2.0)
 
 
-def draw_ordinary(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], role: Role = ANY) -> Array:
+def draw_ordinary(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], role: LeafRole = ANY) -> Array:
     """Values of moderate size that differ from each other."""
     kind = np.dtype(dtype)
     if kind.kind == "b":
@@ -72,7 +72,7 @@ def draw_ordinary(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], 
     return np.asarray(rng.integers(low, high + 1, shape)).astype(kind)
 
 
-def draw_extreme(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], role: Role = ANY) -> Array:
+def draw_extreme(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], role: LeafRole = ANY) -> Array:
     """Values of one of the sets of `extreme_inputs`; ordinary ones for floats of a range, and where order counts."""
     drawn, kind = draw_ordinary(rng, dtype, shape, role), np.dtype(dtype)
     ranged = role.low is not None and role.high is not None
@@ -83,7 +83,7 @@ def draw_extreme(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], r
     return sets[int(rng.integers(0, len(sets)))].arrays["x"] if sets else drawn
 
 
-def _bounds(kind: np.dtype[Any], role: Role) -> tuple[int, int] | None:
+def _bounds(kind: np.dtype[Any], role: LeafRole) -> tuple[int, int] | None:
     """The least and greatest integer: of wide types those whose square the type holds, since sums of more overflow."""
     if role.low is not None and role.high is not None:
         return int(role.low), int(role.high)
@@ -98,5 +98,5 @@ def is_large(values: Array) -> Array:
     return np.asarray(np.isfinite(values) & (np.abs(values) > float(np.finfo(values.dtype).max) ** 0.75))
 
 
-def _ordered(values: Array, role: Role) -> Array:
+def _ordered(values: Array, role: LeafRole) -> Array:
     return np.sort(values, axis=-1) if role.sorted_ and values.ndim else values

@@ -6,10 +6,10 @@ from enum import Enum
 
 import msgspec
 
-__all__ = ["FAULTS", "Kind", "Verdict"]
+__all__ = ["FAULTS", "GraphVerdict", "VerdictKind"]
 
 
-class Kind(str, Enum):
+class VerdictKind(str, Enum):
     """What became of a graph.
 
     `REFUSED`: the importer refuses it in one line.  `NOT_COMPARED`: rounding alone decides its outputs, or a reference
@@ -26,10 +26,10 @@ class Kind(str, Enum):
     HUNG = "hung"
 
 
-FAULTS = (Kind.WRONG, Kind.INTERNAL, Kind.CRASHED, Kind.HUNG)
+FAULTS = (VerdictKind.WRONG, VerdictKind.INTERNAL, VerdictKind.CRASHED, VerdictKind.HUNG)
 
 
-class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
+class GraphVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The verdict on a graph, or on the nodes `kept` of it.
 
     `refused` has the operators of nodes that were left out since the importer refuses them, `disputed` what the two
@@ -37,7 +37,7 @@ class Verdict(msgspec.Struct, frozen=True, omit_defaults=True):
     are those of candidates that were refused while they were built.
     """
 
-    kind: Kind
+    kind: VerdictKind
     reason: str = ""
     kept: tuple[int, ...] = ()
     operators: tuple[str, ...] = ()

@@ -19,8 +19,8 @@ import msgspec
 from kintune.errors import cause_line
 from kintune.hardware.software import forbid_torch
 from kintune_lab.fuzz.compiling import QUANTISED, leave_out_asserts, ways_of
-from kintune_lab.fuzz.subject import Subject
-from kintune_lab.fuzz.verdict import Kind, Verdict
+from kintune_lab.fuzz.subject import FuzzSubject
+from kintune_lab.fuzz.verdict import GraphVerdict, VerdictKind
 
 __all__ = ["Worker", "serve"]
 
@@ -39,7 +39,7 @@ class _Request(msgspec.Struct, frozen=True, omit_defaults=True):
 class _Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     stage: str = ""
     operators: tuple[str, ...] = ()
-    verdict: Verdict | None = None
+    verdict: GraphVerdict | None = None
 
 
 class Worker:
@@ -55,7 +55,7 @@ class Worker:
         self._pending = b""
         self._done = 0
 
-    def try_model(self, number: int, kept: Collection[int] | None = None) -> Verdict:
+    def try_model(self, number: int, kept: Collection[int] | None = None) -> GraphVerdict:
         """As `Trial.try_model`; a process that ends is a verdict, too."""
         return self._ask(_Request(number, None if kept is None else tuple(kept)))
 
@@ -70,7 +70,7 @@ class Worker:
             self._process.communicate()
             self._process, self._pending, self._done = None, b"", 0
 
-    def _ask(self, request: _Request) -> Verdict:
+    def _ask(self, request: _Request) -> GraphVerdict:
         if self._done >= _MODELS_A_PROCESS:
             self.close()
         process = self._process or self._start()
@@ -124,7 +124,7 @@ class Worker:
         return line
 
 
-def _ended(stage: str, hung: bool, code: int | None, request: _Request, operators: tuple[str, ...]) -> Verdict:
+def _ended(stage: str, hung: bool, code: int | None, request: _Request, operators: tuple[str, ...]) -> GraphVerdict:
     """The verdict on a model whose process ended or hung."""
     from kintune_lab.fuzz.trial import REFERRED
 
@@ -132,11 +132,11 @@ def _ended(stage: str, hung: bool, code: int | None, request: _Request, operator
     kept = tuple(range(len(operators))) if request.kept is None else request.kept
     operators = tuple(sorted({operators[at] for at in kept if at < len(operators)}))
     if stage != REFERRED:
-        return Verdict(Kind.NOT_COMPARED, f"a reference: {said}", kept)
-    return Verdict(Kind.HUNG if hung else Kind.CRASHED, said, kept, operators)
+        return GraphVerdict(VerdictKind.NOT_COMPARED, f"a reference: {said}", kept)
+    return GraphVerdict(VerdictKind.HUNG if hung else VerdictKind.CRASHED, said, kept, operators)
 
 
-def _subject(what: str, seed: int) -> Subject:
+def _subject(what: str, seed: int) -> FuzzSubject:
     if what == "torch":
         from kintune_lab.fuzz.torch_programs import TorchPrograms
 
@@ -167,12 +167,12 @@ def serve(what: str, seed: int) -> None:
         request = msgspec.json.decode(line, type=_Request)
         if request.folder:
             trial.save(request.number, request.kept or (), Path(request.folder), request.said)
-            say(_Answer(verdict=Verdict(Kind.RIGHT)))
+            say(_Answer(verdict=GraphVerdict(VerdictKind.RIGHT)))
         else:
             try:
                 verdict = trial.try_model(request.number, request.kept)
             except Exception as error:  # a mistake of the fuzzer itself
-                verdict = Verdict(Kind.INTERNAL, f"the fuzzer: {type(error).__name__}: {cause_line(error)}")
+                verdict = GraphVerdict(VerdictKind.INTERNAL, f"the fuzzer: {type(error).__name__}: {cause_line(error)}")
             say(_Answer(verdict=verdict))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from kintune.errors import InputError
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, OptionError, Options, threads_option
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options, threads_option
 from kintune_lab.experiment.tables import Row
 from kintune_lab.pools.collect import check_origin, obtain_pool
 from kintune_lab.pools.pool import Pool, load_pool
@@ -22,10 +22,12 @@ _SECONDS_A_TRIAL = 0.3  # a guess
 
 
 POOL_OPTIONS: Options = {
-    "model": Option(Kind.MODEL, required=True, help="the network"),
-    "samples": Option(Kind.INTEGER, 256, "programs measured of each subgraph", low=16, high=100_000),
-    "pool": Option(Kind.TEXT, None, "the .npz that holds them; collected when missing, in the cell's own directory"),
-    "seed": Option(Kind.INTEGER, 0, "seed of the search that collects", low=0),
+    "model": Option(OptionKind.MODEL, required=True, help="the network"),
+    "samples": Option(OptionKind.INTEGER, 256, "programs measured of each subgraph", low=16, high=100_000),
+    "pool": Option(
+        OptionKind.TEXT, None, "the .npz that holds them; collected when missing, in the cell's own directory"
+    ),
+    "seed": Option(OptionKind.INTEGER, 0, "seed of the search that collects", low=0),
     "threads": threads_option("programs"),
 }
 

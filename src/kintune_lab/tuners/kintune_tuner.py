@@ -26,7 +26,13 @@ from kintune.search.processor import Processor
 from kintune.search.session import SearchSession
 from kintune.tuning.loop import RoundDone, Timed, rounds
 from kintune.wire.worker_client import interview
-from kintune_lab.tuners.measurement import STOCK_TOOLS, Measurements, OwnMeasurements, StockMeasurements, StockTools
+from kintune_lab.tuners.measurement import (
+    STOCK_TOOLS,
+    OwnMeasurements,
+    RoundMeasurements,
+    StockMeasurements,
+    StockTools,
+)
 from kintune_lab.tuners.messages import BestProgram, KintuneSpec, TurnReport, WarmStart
 from kintune_lab.tuners.setup import SharedSetup, structural_hash
 from kintune_lab.tuners.turns import BestPrograms, StageTimer
@@ -153,7 +159,7 @@ class KintuneTuner:
             raise OrderError("a turn must be begun first")
         return self._session
 
-    def _make_measurements(self) -> Measurements:
+    def _make_measurements(self) -> RoundMeasurements:
         if self._spec.tools == "own":
             return OwnMeasurements(self._setup, self._sketches, self._directory / "workers.log", self.timer)
         return StockMeasurements(self._setup, self._tools, self.timer)

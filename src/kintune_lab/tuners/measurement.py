@@ -28,8 +28,8 @@ from kintune_lab.tuners.worker_processes import BuildWorkers, DeviceWorker
 
 __all__ = [
     "STOCK_TOOLS",
-    "Measurements",
     "OwnMeasurements",
+    "RoundMeasurements",
     "StockMeasurements",
     "StockTools",
     "build_failure",
@@ -84,7 +84,7 @@ def _line(error: str) -> str:
     return lines[-1][:200] if lines else ""
 
 
-class Measurements(Protocol):
+class RoundMeasurements(Protocol):
     """Builds and times the candidates of a round."""
 
     def measure(
@@ -126,7 +126,7 @@ class StockMeasurements:
         best_us: Mapping[str, float],
         again: Sequence[Candidate] = (),
     ) -> list[Outcome]:
-        """See `Measurements`; the stock runner takes as long for all candidates."""
+        """See `RoundMeasurements`; the stock runner takes as long for all candidates."""
         del best_us, again
         with self._timer.stage("select"):
             modules = [program(candidate) for candidate in candidates]
@@ -185,7 +185,7 @@ class OwnMeasurements:
         best_us: Mapping[str, float],
         again: Sequence[Candidate] = (),
     ) -> list[Outcome]:
-        """See `kintune_lab.tuners.measurement.Measurements`; workers make programs themselves."""
+        """See `kintune_lab.tuners.measurement.RoundMeasurements`; workers make programs themselves."""
         del program
         with self._timer.stage("build"):
             workloads = dict.fromkeys(c.workload for c in candidates)

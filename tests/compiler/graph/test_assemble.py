@@ -149,10 +149,12 @@ def test_kernels_that_are_compiled_already_are_linked(
 
 def test_a_compiled_kernel_with_other_operands_is_not_used(small_conv: Small, run_program: RunsProgram) -> None:
     from kintune.compiler.graph.assemble import assemble
-    from kintune.core.stage_requests import Built, Operand
+    from kintune.core.stage_requests import Built, KernelArgument
 
     digests = [Candidate.untuned(workload.digest).digest for workload in small_conv.lowered.workloads]
-    wrong = {digest: Built(digest, b"?", (Operand((1,), "int8", "output"),), object_file=b"?") for digest in digests}
+    wrong = {
+        digest: Built(digest, b"?", (KernelArgument((1,), "int8", "output"),), object_file=b"?") for digest in digests
+    }
     program = assemble(small_conv.lowered, {}, small_conv.target, wrong)
     assert program.object_files == ()
     run_program(program, *_inputs(small_conv).values())

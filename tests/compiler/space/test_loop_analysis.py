@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from kintune.search.access_patterns import Access
+from kintune.search.access_patterns import OperandAccess
 
 if TYPE_CHECKING:
     from tests.support.workloads import TinyConv
@@ -21,7 +21,7 @@ def test_a_convolution_moves_its_data_by_rows_columns_and_taps(tiny_conv: TinyCo
     assert patterns.extents == (1, 7, 7, 16, 5, 5, 12)
     assert patterns.reduces == (False,) * 4 + (True,) * 3
     data, kernel, output = patterns.accesses
-    assert data == Access(
+    assert data == OperandAccess(
         shape=(1, 11, 11, 12),
         steps=((1, 0, 0, 0, 0, 0, 0), (0, 1, 0, 0, 1, 0, 0), (0, 0, 1, 0, 0, 1, 0), (0, 0, 0, 0, 0, 0, 1)),
         width=4,

@@ -9,7 +9,7 @@ import pytest
 from kintune.errors import InputError
 from kintune.testing.small_onnx import write_small_onnx
 from kintune_lab.bench.spec import MOST_CELLS, read_bench_spec
-from kintune_lab.experiment.option import Kind, Option
+from kintune_lab.experiment.option import Option, OptionKind
 from kintune_lab.spec_document import SpecError
 from tests.support.fake_experiment import FakeExperiment
 
@@ -228,7 +228,7 @@ def test_a_text_may_stand_for_several_values(spec_of: ReadSpec, monkeypatch: pyt
         return [text] if len(text) == 1 else sorted(text)
 
     fake = FakeExperiment()
-    options = {**fake.options, "letters": Option(Kind.TEXT, expand=expand)}
+    options = {**fake.options, "letters": Option(OptionKind.TEXT, expand=expand)}
     monkeypatch.setattr(fake, "options", options)
     cells = spec_of('[matrix]\nletters = ["ba", "cb"]\n', fake).cells
     assert [cell.values["letters"] for cell in cells] == ["a", "b", "c"]

@@ -15,8 +15,8 @@ from kintune.errors import JobFailed, ModelError, NumericsError
 from kintune.testing.small_onnx import write_small_onnx
 from kintune_lab.comparison import run
 from kintune_lab.comparison.run import FileSettings, compare_file
-from kintune_lab.comparison.timing import RuntimeTimes, Subject
-from kintune_lab.comparison.where import KERNELS, Place
+from kintune_lab.comparison.timing import RuntimeTimes, TimedSubject
+from kintune_lab.comparison.where import KERNELS, ResultPlace
 from kintune_lab.experiment.experiment import CellProgress
 from kintune_lab.experiment.tables import Row, check_tables
 from tests.support.reports import example_report
@@ -31,7 +31,7 @@ class FakeTiming:
     """Times of runtimes that were never started."""
 
     def __init__(self) -> None:
-        self.subject: Subject | None = None
+        self.subject: TimedSubject | None = None
         self.conditions: ValidationContext | None = None
         self.kintune = RuntimeTimes((1.0, 1.0, 2.0), rounds_ms=(1.0, 1.5, 9.0))
         self.times = {
@@ -40,7 +40,12 @@ class FakeTiming:
         }
 
     def __call__(
-        self, subject: Subject, others: Sequence[str], conditions: ValidationContext, cores: Sequence[int], show: object
+        self,
+        subject: TimedSubject,
+        others: Sequence[str],
+        conditions: ValidationContext,
+        cores: Sequence[int],
+        show: object,
     ) -> dict[str, RuntimeTimes]:
         self.subject, self.conditions = subject, conditions
         times = self.times
@@ -53,7 +58,7 @@ def timing(monkeypatch: pytest.MonkeyPatch) -> FakeTiming:
     fake = FakeTiming()
     monkeypatch.setattr(run, "time_in_turns", fake)
     monkeypatch.setattr(run, "read_manifest", lambda path: SimpleNamespace(inputs=(INPUT,)))
-    monkeypatch.setattr(run, "where_it_runs", lambda path: Place(KERNELS))
+    monkeypatch.setattr(run, "where_it_runs", lambda path: ResultPlace(KERNELS))
     return fake
 
 

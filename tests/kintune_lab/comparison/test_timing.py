@@ -10,10 +10,10 @@ from kintune.core.version import __version__
 from kintune.errors import EngineError
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune_lab.comparison.files import ModelFiles
-from kintune_lab.comparison.timing import OTHERS, RuntimeTimes, Subject, runtime_version, time_in_turns
+from kintune_lab.comparison.timing import OTHERS, RuntimeTimes, TimedSubject, runtime_version, time_in_turns
 
 CONDITIONS = ValidationContext(2, rounds=3, min_rounds=3, runs=2)
-SUBJECT = Subject("a.kt", ModelFiles(onnx="a.onnx"), (Tensor("x", (1,), "float32"),), seed=7)
+SUBJECT = TimedSubject("a.kt", ModelFiles(onnx="a.onnx"), (Tensor("x", (1,), "float32"),), seed=7)
 
 
 class FakeProcesses:
@@ -86,7 +86,7 @@ def test_one_that_cannot_run_has_a_reason_and_the_others_go_on() -> None:
 
 def test_without_a_result_the_others_are_timed() -> None:
     fake = FakeProcesses({"onnxruntime": 2.0})
-    subject = Subject(None, SUBJECT.files, SUBJECT.tensors)
+    subject = TimedSubject(None, SUBJECT.files, SUBJECT.tensors)
     assert list(time_in_turns(subject, ["onnxruntime"], CONDITIONS, (0,), lambda _: None, fake)) == ["onnxruntime"]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune_lab.comparison.verdict import BEST, FileResult, Verdict, against, compare_times, summarise
+from kintune_lab.comparison.verdict import BEST, ComparisonVerdict, FileResult, against, compare_times, summarise
 
 LATENCIES = st.floats(1e-3, 1e4)
 
@@ -14,22 +14,22 @@ LATENCIES = st.floats(1e-3, 1e4)
 @pytest.mark.parametrize(
     ("ours", "other", "verdict"),
     [
-        (0.97, 1.0, Verdict.WON),
-        (0.99, 1.0, Verdict.LEVEL),
-        (1.019, 1.0, Verdict.LEVEL),
-        (1.021, 1.0, Verdict.LOST),
-        (0.014, 0.010, Verdict.LEVEL),  # 4 us
-        (0.016, 0.010, Verdict.LOST),
+        (0.97, 1.0, ComparisonVerdict.WON),
+        (0.99, 1.0, ComparisonVerdict.LEVEL),
+        (1.019, 1.0, ComparisonVerdict.LEVEL),
+        (1.021, 1.0, ComparisonVerdict.LOST),
+        (0.014, 0.010, ComparisonVerdict.LEVEL),  # 4 us
+        (0.016, 0.010, ComparisonVerdict.LOST),
     ],
 )
-def test_small_differences_are_none(ours: float, other: float, verdict: Verdict) -> None:
+def test_small_differences_are_none(ours: float, other: float, verdict: ComparisonVerdict) -> None:
     assert compare_times(ours, other) is verdict
 
 
 @given(LATENCIES, LATENCIES)
 def test_who_wins_does_not_lose_the_other_way(ours: float, other: float) -> None:
-    if compare_times(ours, other) is Verdict.WON:
-        assert compare_times(other, ours) is not Verdict.WON
+    if compare_times(ours, other) is ComparisonVerdict.WON:
+        assert compare_times(other, ours) is not ComparisonVerdict.WON
 
 
 def results() -> list[FileResult]:

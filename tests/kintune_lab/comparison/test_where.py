@@ -6,7 +6,7 @@ import pytest
 
 from kintune.core.hybrid import Hybrid, Region
 from kintune_lab.comparison import where
-from kintune_lab.comparison.where import BOTH, KERNELS, ONNXRUNTIME, Place, where_it_runs
+from kintune_lab.comparison.where import BOTH, KERNELS, ONNXRUNTIME, ResultPlace, where_it_runs
 
 REGION = Region("kintune/region0", ("Conv 'a'",), ("x",), ("y",))
 
@@ -14,13 +14,13 @@ REGION = Region("kintune/region0", ("Conv 'a'",), ("x",), ("y",))
 @pytest.mark.parametrize(
     ("hybrid", "place", "whole"),
     [
-        (None, Place(KERNELS), True),
-        (Hybrid((REGION, REGION), {"LSTM": 1, "Relu": 2}, {}, ()), Place(BOTH, 2, "1 LSTM, 2 Relu"), False),
-        (Hybrid((), {"LSTM": 1}, {}, ()), Place(ONNXRUNTIME, 0, "1 LSTM"), False),
+        (None, ResultPlace(KERNELS), True),
+        (Hybrid((REGION, REGION), {"LSTM": 1, "Relu": 2}, {}, ()), ResultPlace(BOTH, 2, "1 LSTM, 2 Relu"), False),
+        (Hybrid((), {"LSTM": 1}, {}, ()), ResultPlace(ONNXRUNTIME, 0, "1 LSTM"), False),
     ],
 )
 def test_the_manifest_says_what_runs_where(
-    hybrid: Hybrid | None, place: Place, whole: bool, monkeypatch: pytest.MonkeyPatch
+    hybrid: Hybrid | None, place: ResultPlace, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(where, "read_manifest", lambda path: SimpleNamespace(hybrid=hybrid))
     found = where_it_runs("model.kt")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kintune_lab.fuzz.campaign import Campaign
-from kintune_lab.fuzz.verdict import Kind, Verdict
+from kintune_lab.fuzz.verdict import GraphVerdict, VerdictKind
 from kintune_lab.fuzz.worker import Worker
 
 
@@ -21,12 +21,12 @@ class _Scripted(Worker):
     def __init__(self, what: str, seed: int) -> None:
         super().__init__(what, seed)
 
-    def try_model(self, number: int, kept: Collection[int] | None = None) -> Verdict:
+    def try_model(self, number: int, kept: Collection[int] | None = None) -> GraphVerdict:
         nodes = tuple(range(5)) if kept is None else tuple(kept)
         if kept is None:
             self.tried.append(number)
-        kind = Kind.WRONG if number % 2 and 3 in nodes else Kind.RIGHT
-        return Verdict(kind, "y: 1 of 2 values differ", nodes, ("Add",) if nodes == (3,) else ("Add", "Mul"))
+        kind = VerdictKind.WRONG if number % 2 and 3 in nodes else VerdictKind.RIGHT
+        return GraphVerdict(kind, "y: 1 of 2 values differ", nodes, ("Add",) if nodes == (3,) else ("Add", "Mul"))
 
     def save(self, number: int, kept: Collection[int], folder: Path, said: str) -> None:
         folder.mkdir(parents=True)
@@ -41,7 +41,7 @@ def scripted() -> Any:
 def test_faults_are_reduced_counted_by_signature_and_saved_three_times(tmp_path: Path, scripted: Any) -> None:
     campaign = Campaign("onnx", 20, 1, tmp_path, 2, lambda line: None, scripted)
     counts = campaign.run()
-    assert (counts.graphs, counts.faults, counts.kinds[Kind.RIGHT]) == (20, 10, 10)
+    assert (counts.graphs, counts.faults, counts.kinds[VerdictKind.RIGHT]) == (20, 10, 10)
     assert dict(counts.signatures) == {"wrong: Add": 10}
     assert 3 <= len(list((tmp_path / "faults").iterdir())) <= 4  # two processes may save the third at once
     assert {fault.verdict.kept for fault in campaign.faults} == {(3,)}

@@ -25,10 +25,10 @@ from onnx import helper, numpy_helper
 from kintune.core.model import Tensor
 from kintune.search.processor import Processor
 from kintune.search.sketch_program import program_of
-from kintune_lab.fuzz.compiling import Chosen, Compiler, Way, ways_of
+from kintune_lab.fuzz.compiling import Chosen, Compiler, CompileWay, ways_of
 from kintune_lab.fuzz.onnx_graphs import OnnxGraphs
 from kintune_lab.fuzz.trial import Trial
-from kintune_lab.fuzz.verdict import FAULTS, Kind
+from kintune_lab.fuzz.verdict import FAULTS, VerdictKind
 from tests.support.emulator import FEATURES, FOR_AARCH64, run_emulated
 from tests.support.quantised import chosen_by_rule
 
@@ -85,13 +85,13 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _campaign(folder: Path, graphs: int, seed: int) -> Counter[str]:
     first = ways_of("quantised")[0]
-    arm = [Way(name, _ForArm(f"llvm -mcpu={cpu}", folder), first.choose) for name, cpu in CPUS.items()]
+    arm = [CompileWay(name, _ForArm(f"llvm -mcpu={cpu}", folder), first.choose) for name, cpu in CPUS.items()]
     trial = Trial(OnnxGraphs(seed, quantised=True), [first, *arm], seed)
     programs: Counter[str] = Counter()
     for number in range(graphs):
         verdict = trial.try_model(number)
         assert verdict.kind not in FAULTS, (number, verdict)
-        programs.update(verdict.programs if verdict.kind is Kind.RIGHT else ())
+        programs.update(verdict.programs if verdict.kind is VerdictKind.RIGHT else ())
     return programs
 
 

@@ -3,19 +3,19 @@ from __future__ import annotations
 import pytest
 
 from kintune.errors import TargetError
-from kintune.measure.rpc.address import Address, parse_address
+from kintune.measure.rpc.address import RpcAddress, parse_address
 
 
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("127.0.0.1:9090", Address("127.0.0.1", 9090)),
-        ("localhost:9090", Address("localhost", 9090)),
-        ("[::1]:9090", Address("::1", 9090)),
-        ("127.0.0.1:9190/pi-4", Address("127.0.0.1", 9190, "pi-4")),
+        ("127.0.0.1:9090", RpcAddress("127.0.0.1", 9090)),
+        ("localhost:9090", RpcAddress("localhost", 9090)),
+        ("[::1]:9090", RpcAddress("::1", 9090)),
+        ("127.0.0.1:9190/pi-4", RpcAddress("127.0.0.1", 9190, "pi-4")),
     ],
 )
-def test_a_server_and_a_trackers_key(text: str, address: Address) -> None:
+def test_a_server_and_a_trackers_key(text: str, address: RpcAddress) -> None:
     assert parse_address(text) == address
     assert str(address) == text
 

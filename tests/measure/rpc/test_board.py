@@ -18,7 +18,7 @@ from kintune.core.messages import ItemFailed
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built, ProfileContext, ProfileItem
 from kintune.errors import DeviceError, TargetError
-from kintune.measure.rpc.address import Address, parse_address
+from kintune.measure.rpc.address import RpcAddress, parse_address
 from kintune.workers.device_worker import open_board
 from tests.support.poison import Poison, poisoned
 from tests.support.stock_rpc import stock_rpc
@@ -200,18 +200,18 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         port = deaf.getsockname()[1]
         with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port} cannot be used: timed out"):
-            RpcSession(Address("127.0.0.1", port), 1)
+            RpcSession(RpcAddress("127.0.0.1", port), 1)
         with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port}/a-key cannot be used: timed out"):
-            RpcSession(Address("127.0.0.1", port, "a-key"), 1)
+            RpcSession(RpcAddress("127.0.0.1", port, "a-key"), 1)
     with pytest.raises(DeviceError, match=f"the RPC server at 127.0.0.1:{port} cannot be used: .*refused"):
-        RpcSession(Address("127.0.0.1", port), 1)
+        RpcSession(RpcAddress("127.0.0.1", port), 1)
 
 
 def test_a_server_of_something_else(start_stock: Callable[..., int]) -> None:
     from kintune.measure.rpc.session import RpcSession
 
     with pytest.raises(DeviceError, match="the peer is not an RPC server"):
-        RpcSession(Address("127.0.0.1", start_stock("rpc_tracker")), 1)
+        RpcSession(RpcAddress("127.0.0.1", start_stock("rpc_tracker")), 1)
 
 
 @pytest.mark.parametrize(("target", "threads"), [("native", 1), ("llvm", 0), ("cuda -arch=sm_90", 1)])

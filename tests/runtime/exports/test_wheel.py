@@ -15,7 +15,7 @@ import pytest
 from kintune.errors import InputError
 from kintune.runtime.exports.wheel import export_wheel
 from kintune.runtime.merging import merge
-from kintune.runtime.package import EncodedPlan, Variant, write_package
+from kintune.runtime.package import EncodedPlan, PackageVariant, write_package
 from tests.support.toy_hybrid import write_toy_hybrid
 from tests.support.toy_model import ADDING, encoded, kernels, manifest, packed, write_model
 
@@ -94,7 +94,7 @@ def test_any_name_of_a_model_gives_a_package(tmp_path: Path, model: str, package
     path = tmp_path / "toy.kt"
     content = packed([np.arange(1000, dtype=np.float32)])
     named = msgspec.structs.replace(manifest(ADDING), model_name=model)
-    write_package(path, [Variant(named, (EncodedPlan(encoded(ADDING, content), kernels()),))], content)
+    write_package(path, [PackageVariant(named, (EncodedPlan(encoded(ADDING, content), kernels()),))], content)
     assert export_wheel(path, tmp_path / "export").name.startswith(f"{package}-0+")
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from kintune.core.candidate import Candidate, Choice, Sketch, Tile
-from kintune.search.access_patterns import Access, AccessPatterns
+from kintune.search.access_patterns import AccessPatterns, OperandAccess
 
 ROWS, COLUMNS, DEPTH = 64, 256, 128
 
@@ -13,9 +13,9 @@ def a_product() -> AccessPatterns:
         extents=(ROWS, COLUMNS, DEPTH),
         reduces=(False, False, True),
         accesses=(
-            Access((ROWS, DEPTH), ((1, 0, 0), (0, 0, 1)), 4),
-            Access((DEPTH, COLUMNS), ((0, 0, 1), (0, 1, 0)), 4, weight=True),
-            Access((ROWS, COLUMNS), ((1, 0, 0), (0, 1, 0)), 4, written=True),
+            OperandAccess((ROWS, DEPTH), ((1, 0, 0), (0, 0, 1)), 4),
+            OperandAccess((DEPTH, COLUMNS), ((0, 0, 1), (0, 1, 0)), 4, weight=True),
+            OperandAccess((ROWS, COLUMNS), ((1, 0, 0), (0, 1, 0)), 4, written=True),
         ),
     )
 

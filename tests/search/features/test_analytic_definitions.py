@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile
-from kintune.search.access_patterns import Access, AccessPatterns
+from kintune.search.access_patterns import AccessPatterns, OperandAccess
 from kintune.search.draft.breed import draw
 from kintune.search.features import analytic
 from kintune.search.features.analytic import ANALYTIC, AnalyticFeatures
@@ -32,9 +32,9 @@ def product() -> tuple[AccessPatterns, list[Axis]]:
         extents=(24, 48, 40),
         reduces=(False, False, True),
         accesses=(
-            Access((24, 40), ((1, 0, 0), (0, 0, 1)), 4),
-            Access((40, 48), ((0, 0, 1), (0, 1, 0)), 2, weight=True),
-            Access((24, 48), ((1, 0, 0), (0, 1, 0)), 4, written=True),
+            OperandAccess((24, 40), ((1, 0, 0), (0, 0, 1)), 4),
+            OperandAccess((40, 48), ((0, 0, 1), (0, 1, 0)), 2, weight=True),
+            OperandAccess((24, 48), ((1, 0, 0), (0, 1, 0)), 4, written=True),
         ),
     )
     axes: list[Axis] = [Tile(24, 4, 64, "s0:i"), Tile(48, 4, 64, "s1:j"), Tile(40, 2, 64, "r2:k")]
@@ -48,12 +48,12 @@ def convolution() -> tuple[AccessPatterns, list[Axis]]:
         extents=(6, 8, 32, 3, 3, 16),
         reduces=(False, False, False, True, True, True),
         accesses=(
-            Access((13, 17, 16), ((2, 0, 0, 1, 0, 0), (0, 2, 0, 0, 1, 0), (0, 0, 0, 0, 0, 1)), 4),
-            Access(
+            OperandAccess((13, 17, 16), ((2, 0, 0, 1, 0, 0), (0, 2, 0, 0, 1, 0), (0, 0, 0, 0, 0, 1)), 4),
+            OperandAccess(
                 (3, 3, 16, 32), (*((0, 0, 0, *row) for row in np.eye(3, dtype=int).tolist()), (0, 0, 1, 0, 0, 0)), 4
             ),
-            Access((6, 8, 32), tuple((*row, 0, 0, 0) for row in np.eye(3, dtype=int).tolist()), 4, written=True),
-            Access((), (), 4),
+            OperandAccess((6, 8, 32), tuple((*row, 0, 0, 0) for row in np.eye(3, dtype=int).tolist()), 4, written=True),
+            OperandAccess((), (), 4),
         ),
     )
     spatial = [Tile(extent, 4, 64, f"s{i}:x") for i, extent in enumerate((6, 8, 32))]
@@ -63,7 +63,7 @@ def convolution() -> tuple[AccessPatterns, list[Axis]]:
 
 def row_sum() -> tuple[AccessPatterns, list[Axis]]:
     """A sum of rows, read along the axis that stays; the read is contiguous in no loop but the reduced one."""
-    accesses = (Access((20, 64), ((1, 0), (0, 1)), 4), Access((20,), ((1, 0),), 4, written=True))
+    accesses = (OperandAccess((20, 64), ((1, 0), (0, 1)), 4), OperandAccess((20,), ((1, 0),), 4, written=True))
     return AccessPatterns("sum", (20, 64), (False, True), accesses), [Tile(20, 4, 8, "s0:i"), Tile(64, 2, 64, "r1:k")]
 
 
@@ -99,7 +99,7 @@ class Definition:
         """Iterations of each loop in the levels from this one on."""
         return [math.prod(self.factor(each, loop) for each in range(level, len(LEVELS))) for loop in self.loops]
 
-    def bytes_of(self, access: Access, inner: Sequence[int], whole: bool = True) -> float:
+    def bytes_of(self, access: OperandAccess, inner: Sequence[int], whole: bool = True) -> float:
         """What these iterations touch, in whole cache lines of 64 bytes where the layout is given."""
         reaches = [1 + sum(step * (inner[i] - 1) for i, step in enumerate(steps)) for steps in access.steps]
         size = access.width * math.prod(min(e, r) for e, r in zip(access.shape, reaches, strict=True))
@@ -107,7 +107,7 @@ class Definition:
             size *= max(1.0, min(64, access.shape[-1] * access.width) / (reaches[-1] * access.width))
         return float(size)
 
-    def fetches(self, level: int, access: Access) -> int:
+    def fetches(self, level: int, access: OperandAccess) -> int:
         """Once for each iteration of the loops outside, but for the innermost of them that leave the operand."""
         outside = [(each, loop) for each in range(level) for loop in self.loops]
         uses = [any(steps[loop] for steps in access.steps) for loop in self.loops]
@@ -245,5 +245,5 @@ def test_an_access_is_contiguous_along_a_loop_that_moves_its_last_index_alone_by
         ((0, 1, 0), True, True),
         ((0, 0, 0), True, False),
     ]:
-        access = Access((4, 4, 4), tuple((step,) for step in steps), 4, weight=weight)
+        access = OperandAccess((4, 4, 4), tuple((step,) for step in steps), 4, weight=weight)
         assert analytic._contiguous(access, 0) is expected

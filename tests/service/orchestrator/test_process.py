@@ -12,7 +12,7 @@ import pytest
 from kintune.errors import EngineError, KintuneError, StorageError
 from kintune.service.orchestrator import process
 from kintune.service.settings import ServiceSettings
-from kintune.tuning.front.placement import Placement
+from kintune.tuning.front.placement import CorePlacement
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_results_are_published_in_a_thread_on_the_host_s_cores_unless_these_meas
     before = os.sched_getaffinity(0)
     core = min(before)
     with ExitStack() as stack:
-        for place in (Placement(((core,),), (core,)), Placement(((core + 1,),), (core,))):
+        for place in (CorePlacement(((core,),), (core,)), CorePlacement(((core + 1,),), (core,))):
             aside = process.publishing_aside(place, stack)
             aside(lambda: seen.append((threading.get_ident(), os.sched_getaffinity(0))))
     (here, unchanged), (elsewhere, cores) = seen
@@ -55,7 +55,7 @@ def test_the_orchestrator_keeps_off_devices_with_cores_of_their_own(
 
     monkeypatch.setenv("KINTUNE_LOCK_DIR", str(tmp_path / "locks"))
     monkeypatch.setattr(process, "_allow_many_files", lambda: None)
-    monkeypatch.setattr(process, "choose_placement", lambda *_: Placement(((core + 1,),), (core,)))
+    monkeypatch.setattr(process, "choose_placement", lambda *_: CorePlacement(((core + 1,),), (core,)))
     monkeypatch.setattr(process, "_ask_device", ask)
     with pytest.raises(EngineError, match="does not answer"):
         process.orchestrate(ServiceSettings(data=str(tmp_path)))

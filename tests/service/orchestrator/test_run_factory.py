@@ -25,7 +25,7 @@ from kintune.service.orchestrator import run_factory as intake_module
 from kintune.service.orchestrator.run_factory import JobHosts, RunFactory
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users
-from kintune.tuning.front.placement import HOST, MeasurementSite, Placement
+from kintune.tuning.front.placement import HOST, CorePlacement, MeasurementSite
 from kintune.tuning.front.request import TuneRequest
 from kintune.workers.engine.process import Anywhere, Command
 from tests.support.boards import board_about
@@ -55,7 +55,7 @@ class FactoryCase:
         self.library, self.content = library, content
         self.model = library.add(user.id, "net.onnx", content.put_bytes(b"a model"), 7, 1.0, None).id
         self.types = DeviceTypes(self.database)
-        settings, place = ServiceSettings(data=str(directory)), Placement(((0, 1),), (0, 1))
+        settings, place = ServiceSettings(data=str(directory)), CorePlacement(((0, 1),), (0, 1))
         self.store = store
         self.factory = RunFactory(settings, library, content, store, place, JobHosts(settings, place), OWN, self.types)
 
@@ -166,11 +166,11 @@ def test_a_run_that_has_failed_is_said_to_have(case: FactoryCase, tmp_path: Path
         case.factory.came_of(run_of(case, RunState.FAILED, tmp_path / "net.kt"))
 
 
-ALONE = Placement(((3,),), (0, 1, 2))
+ALONE = CorePlacement(((3,),), (0, 1, 2))
 
 
 def test_jobs_live_with_the_orchestrator() -> None:
-    job_hosts = JobHosts(ServiceSettings(data="d", jobs_at_once=2), Placement(((0, 1, 2, 3),), (0, 1, 2, 3)))
+    job_hosts = JobHosts(ServiceSettings(data="d", jobs_at_once=2), CorePlacement(((0, 1, 2, 3),), (0, 1, 2, 3)))
     assert job_hosts.home == HOST
     assert job_hosts.cores == 2
     assert [type(each) for each in job_hosts.resources()] == [Host, Device]
@@ -190,7 +190,7 @@ def test_jobs_live_on_the_nodes_of_a_cluster() -> None:
 
 def test_a_device_that_nodes_would_disturb_is_refused() -> None:
     with pytest.raises(InputError, match="--engine ray: nodes of a cluster may build on any core of this machine"):
-        JobHosts(ServiceSettings(data="d", engine="ray"), Placement(((0, 1),), (0, 1)))
+        JobHosts(ServiceSettings(data="d", engine="ray"), CorePlacement(((0, 1),), (0, 1)))
 
 
 def test_a_target_may_be_a_share_of_what_is_timed_beside_the_job(case: FactoryCase) -> None:

@@ -5,11 +5,11 @@ from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
 from kintune.service.portal.compare import Compared, _facts, operator_rows, standings
-from kintune.service.portal.operators import Operator, operators_of
+from kintune.service.portal.operators import NetworkOperator, operators_of
 from tests.support.reports import example_report
 
 
-def operators(*found: tuple[str, str, float]) -> tuple[Operator, ...]:
+def operators(*found: tuple[str, str, float]) -> tuple[NetworkOperator, ...]:
     """Operators of (name, workload, microseconds)."""
     subgraphs = tuple(SubgraphReport(name, 1, 1e6, "dense", 4, us, workload=work) for name, work, us in found)
     return operators_of(example_report(subgraphs=subgraphs), ())

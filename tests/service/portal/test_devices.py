@@ -5,7 +5,7 @@ import pytest
 from kintune.service.orchestrator.events import EventTally
 from kintune.service.portal import devices
 from kintune.service.portal.devices import tallied
-from kintune.wire.confinement import Layer
+from kintune.wire.confinement import ConfinementLayer
 
 
 @pytest.mark.parametrize(
@@ -22,8 +22,8 @@ def test_disturbed_measurements_are_told_in_words(tally: EventTally, said: str) 
 @pytest.mark.parametrize("isolates", [True, False])
 def test_layers_of_isolation_are_shown_with_what_turns_them_on(monkeypatch: pytest.MonkeyPatch, isolates: bool) -> None:
     found = (
-        Layer("namespaces", "no network", True, "by bwrap"),
-        Layer("Landlock", "files", False, "old", "a new kernel"),
+        ConfinementLayer("namespaces", "no network", True, "by bwrap"),
+        ConfinementLayer("Landlock", "files", False, "old", "a new kernel"),
     )
     monkeypatch.setattr(devices, "layers", lambda: found)
     shown = devices._isolation(isolates=isolates)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from kintune.core.stage_results import StageName
 from kintune.scheduler.resources import Placement
-from kintune.service.portal.gantt import JOBS, STAGE_KINDS, Bar, bars_of, gantt
+from kintune.service.portal.gantt import JOBS, STAGE_KINDS, StageBar, bars_of, gantt
 from kintune.service.portal.style import STAGES
 from kintune.service.web.live_state import LiveStage
 
@@ -25,8 +25,8 @@ def test_every_stage_has_a_colour_and_words_of_its_own() -> None:
 def test_stages_are_cut_off_where_the_picture_begins_and_now() -> None:
     stages = [stage("profile", 600.0, 990.0, GPU), stage("build", 925.0, None), stage("build", 100.0, 200.0)]
     assert bars_of(stages, 1000.0, 300.0) == {
-        "gpu": [[Bar("profile", "a", 0.0, 1 - 10 / 300)]],
-        "local": [[Bar("build", "a", 0.75, 1.0)]],
+        "gpu": [[StageBar("profile", "a", 0.0, 1 - 10 / 300)]],
+        "local": [[StageBar("build", "a", 0.75, 1.0)]],
     }
 
 

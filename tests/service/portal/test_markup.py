@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from kintune.service.portal.markup import Column, link, name, table, tag
+from kintune.service.portal.markup import MarkupColumn, link, name, table, tag
 
 
 def test_values_are_escaped() -> None:
@@ -13,14 +13,14 @@ def test_attributes_that_are_not_given_are_left_out() -> None:
 
 
 def test_a_table_says_what_it_is_and_how_it_is_sorted() -> None:
-    made = table("Jobs", [Column("a", "num", sort="ascending")], [["1"]])
+    made = table("Jobs", [MarkupColumn("a", "num", sort="ascending")], [["1"]])
     assert '<caption class="hidden">Jobs</caption>' in made
     assert '<th scope="col" class="num" aria-sort="ascending">a</th>' in made
     assert '<td class="num" data-label="a">1</td>' in made
 
 
 def test_columns_without_a_word_are_left_out() -> None:
-    columns = [Column("name", "head"), Column("limit"), Column("time", label="")]
+    columns = [MarkupColumn("name", "head"), MarkupColumn("limit"), MarkupColumn("time", label="")]
     rows = [["a", "", "1"], ["b", "", ""]]
     made = table("Calls", columns, rows)
     assert "limit" not in made

@@ -8,7 +8,7 @@ import pytest
 from kintune.errors import OrderError, TargetError
 from kintune.hardware.gpus import Gpu
 from kintune.scheduler.resources import Device, Host
-from kintune.tuning.front.placement import Placement, choose_placement, holding, off_devices
+from kintune.tuning.front.placement import CorePlacement, choose_placement, holding, off_devices
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def _four_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_device_is_the_host_unless_told_otherwise() -> None:
     place = choose_placement("cpu", None)
-    assert place == Placement(((0, 2, 4, 6),), (0, 2, 4, 6))
+    assert place == CorePlacement(((0, 2, 4, 6),), (0, 2, 4, 6))
     assert (place.shared, place.threads, place.names) == (True, 4, ("cpu",))
     host, device = place.resources()
     assert isinstance(host, Host)
@@ -135,7 +135,10 @@ def test_a_gpu_is_held_like_a_core() -> None:
 def test_only_devices_with_cores_of_their_own_are_kept_off() -> None:
     before = os.sched_getaffinity(0)
     core = min(before)
-    for place, inside in ((Placement(((core,),), (core,)), before), (Placement(((core + 1,),), (core,)), {core})):
+    for place, inside in (
+        (CorePlacement(((core,),), (core,)), before),
+        (CorePlacement(((core + 1,),), (core,)), {core}),
+    ):
         with off_devices(place):
             assert os.sched_getaffinity(0) == inside
         assert os.sched_getaffinity(0) == before

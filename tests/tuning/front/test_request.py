@@ -17,7 +17,7 @@ from kintune.errors import InputError
 from kintune.testing.small_onnx import write_small_onnx
 from kintune.tuning.front.request import TuneRequest, check_until, request_of, run_key
 from kintune.wire import confinement
-from kintune.wire.confinement import Layer
+from kintune.wire.confinement import ConfinementLayer
 
 REQUEST = TuneRequest(model=ModelRef("zoo", "resnet18", "resnet18"), output="resnet18.kt")
 
@@ -287,9 +287,9 @@ def test_isolation_that_is_missing_is_refused_before_any_work(monkeypatch: pytes
         confinement,
         "layers",
         lambda: (
-            Layer("namespaces", "", False, ""),
-            Layer("Landlock", "", True, ""),
-            Layer("system calls", "", False, "none here", "get them"),
+            ConfinementLayer("namespaces", "", False, ""),
+            ConfinementLayer("Landlock", "", True, ""),
+            ConfinementLayer("system calls", "", False, "none here", "get them"),
         ),
     )
     model = write_small_onnx(tmp_path / "net.onnx")

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Candidate
-from kintune.tuning.job.packing_choice import WORTH, Option, agree_on_packing
+from kintune.tuning.job.packing_choice import WORTH, PackingOption, agree_on_packing
 
 
-def option(workload: str, us: float, packing: str, number: int = 0) -> Option:
-    return Option(Candidate(workload, "sketch", ((number,),)), us, packing)
+def option(workload: str, us: float, packing: str, number: int = 0) -> PackingOption:
+    return PackingOption(Candidate(workload, "sketch", ((number,),)), us, packing)
 
 
-def packings(chosen: dict[str, Option]) -> list[str]:
+def packings(chosen: dict[str, PackingOption]) -> list[str]:
     return [one.packing for one in chosen.values()]
 
 

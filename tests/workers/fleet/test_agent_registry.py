@@ -25,7 +25,8 @@ from kintune.workers.fleet.messages import (
     Clear,
     Collect,
     Ended,
-    Gone,
+    FileGone,
+    FilePart,
     Heard,
     Join,
     Kill,
@@ -33,7 +34,6 @@ from kintune.workers.fleet.messages import (
     Made,
     Need,
     OfferedDevice,
-    Part,
     Printed,
     Say,
     ToAgent,
@@ -239,12 +239,12 @@ def test_files_are_announced_before_what_is_said_of_them_and_sent_when_they_are_
             assert await hear(transport) == Say(3, b"prove it")
         await say(transport, Want(digest))
         one, two = [await hear(transport) for _ in range(2)]
-        assert isinstance(one, Part)
-        assert isinstance(two, Part)
+        assert isinstance(one, FilePart)
+        assert isinstance(two, FilePart)
         assert one.data + two.data == large.read_bytes()
         assert (one.digest, one.offset, two.offset) == (digest, 0, len(one.data))
         await say(transport, Want(content(b"")[1]))
-        assert await hear(transport) == Part(content(b"")[1], 0, b"")
+        assert await hear(transport) == FilePart(content(b"")[1], 0, b"")
 
     play(front, act)
 
@@ -263,15 +263,15 @@ def test_a_file_that_has_changed_meanwhile_is_not_sent(tmp_path: Path) -> None:
         model.write_bytes(b"after!")
         await say(transport, Want(need.digest, again=True))
         cause = "net.onnx has changed at the service while it was needed; try again"
-        assert await hear(transport) == Gone(need.digest, cause)
+        assert await hear(transport) == FileGone(need.digest, cause)
         model.write_bytes(b"short")
         await say(transport, Want(need.digest))
-        assert await hear(transport) == Part(need.digest, 0, b"short")
-        assert await hear(transport) == Gone(need.digest, cause)
+        assert await hear(transport) == FilePart(need.digest, 0, b"short")
+        assert await hear(transport) == FileGone(need.digest, cause)
         model.unlink()
         await say(transport, Want(need.digest))
         gone = await hear(transport)
-        assert gone == Gone(need.digest, "net.onnx cannot be sent by the service: No such file or directory")
+        assert gone == FileGone(need.digest, "net.onnx cannot be sent by the service: No such file or directory")
 
     play(front, act)
 
@@ -282,7 +282,7 @@ def test_no_file_is_sent_that_was_not_announced() -> None:
     async def act(transport: MemoryTransport) -> None:
         await joined(transport, front)
         await say(transport, Want("/etc/shadow"))
-        assert await hear(transport) == Gone("/etc/shadow", "the file was not announced")
+        assert await hear(transport) == FileGone("/etc/shadow", "the file was not announced")
 
     play(front, act)
 

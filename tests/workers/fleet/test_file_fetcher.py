@@ -14,7 +14,7 @@ from kintune.wire.staging import staged_name
 from kintune.workers.fleet.content_cache import ContentCache
 from kintune.workers.fleet.file_fetcher import FileFetcher
 from kintune.workers.fleet.file_transfer import StagingDirectory
-from kintune.workers.fleet.messages import Gone, Need, Part, Want
+from kintune.workers.fleet.messages import FileGone, FilePart, Need, Want
 
 DATA = b"weights"
 DIGEST = hashlib.sha256(DATA).hexdigest()
@@ -54,12 +54,12 @@ def test_a_file_is_fetched_once_however_many_need_it(tmp_path: Path) -> None:
         placing = [asyncio.ensure_future(machine.fetcher.place(NEED, each)) for each in machine.staging]
         await machine.until(1)
         await asyncio.sleep(0.01)
-        machine.fetcher.part(Part(DIGEST, 0, DATA[:3]))
-        machine.fetcher.part(Part(DIGEST, 3, DATA[3:]))
+        machine.fetcher.part(FilePart(DIGEST, 0, DATA[:3]))
+        machine.fetcher.part(FilePart(DIGEST, 3, DATA[3:]))
         await asyncio.gather(*placing)
         assert [machine.placed(number).read_bytes() for number in (0, 1)] == [DATA, DATA]
         assert machine.wanted == [Want(DIGEST)]
-        machine.fetcher.part(Part(DIGEST, 7, b"too late"))
+        machine.fetcher.part(FilePart(DIGEST, 7, b"too late"))
 
     play(tmp_path, act)
 
@@ -77,7 +77,7 @@ def test_nothing_is_copied_where_the_path_leads_to_the_same_file(tmp_path: Path)
             machine.fetcher.place(Need(1, str(file), len(DATA), DIGEST), machine.staging[0])
         )
         await machine.until(1)
-        machine.fetcher.part(Part(DIGEST, 0, DATA))
+        machine.fetcher.part(FilePart(DIGEST, 0, DATA))
         await placing
         assert machine.placed(0, str(file)).read_bytes() == DATA
         assert file.read_bytes() == b"another"
@@ -89,9 +89,9 @@ def test_what_arrives_otherwise_is_asked_for_once_more(tmp_path: Path) -> None:
     async def act(machine: Machine) -> None:
         placing = asyncio.ensure_future(machine.fetcher.place(NEED, machine.staging[0]))
         await machine.until(1)
-        machine.fetcher.part(Part(DIGEST, 0, b"damaged"))
+        machine.fetcher.part(FilePart(DIGEST, 0, b"damaged"))
         assert machine.wanted == [Want(DIGEST), Want(DIGEST, again=True)]
-        machine.fetcher.part(Part(DIGEST, 0, DATA))
+        machine.fetcher.part(FilePart(DIGEST, 0, DATA))
         await placing
         assert machine.placed(0).read_bytes() == DATA
 
@@ -103,7 +103,7 @@ def test_twice_is_once_too_often(tmp_path: Path) -> None:
         placing = asyncio.ensure_future(machine.fetcher.place(NEED, machine.staging[0]))
         await machine.until(1)
         for _ in range(2):
-            machine.fetcher.part(Part(DIGEST, 0, b"damaged"))
+            machine.fetcher.part(FilePart(DIGEST, 0, b"damaged"))
         with pytest.raises(InputError, match=r"net\.onnx arrived twice otherwise than it was announced; its SHA-256"):
             await placing
         assert list((tmp_path / "cache").iterdir()) == []
@@ -115,12 +115,12 @@ def test_why_a_file_does_not_come_is_passed_on(tmp_path: Path) -> None:
     async def act(machine: Machine) -> None:
         placing = asyncio.ensure_future(machine.fetcher.place(NEED, machine.staging[0]))
         await machine.until(1)
-        machine.fetcher.gone(Gone(DIGEST, "net.onnx has changed"))
+        machine.fetcher.gone(FileGone(DIGEST, "net.onnx has changed"))
         with pytest.raises(InputError, match=r"net\.onnx has changed"):
             await placing
         placing = asyncio.ensure_future(machine.fetcher.place(NEED, machine.staging[0]))
         await machine.until(2)
-        machine.fetcher.part(Part(DIGEST, 0, DATA[:3]))
+        machine.fetcher.part(FilePart(DIGEST, 0, DATA[:3]))
         machine.fetcher.close()
         with pytest.raises(InputError, match="the connection to the service was cut"):
             await placing
@@ -158,7 +158,7 @@ def test_a_disk_that_is_full_ends_the_one_file(tmp_path: Path) -> None:
         (coming,) = machine.fetcher._coming.values()
         coming.arrival._file.close()
         coming.arrival._file = Full()
-        machine.fetcher.part(Part(DIGEST, 0, DATA))
+        machine.fetcher.part(FilePart(DIGEST, 0, DATA))
         with pytest.raises(InputError, match=r"net\.onnx cannot be kept in .*: No space left on device"):
             await placing
         assert list((tmp_path / "cache").iterdir()) == []
@@ -175,7 +175,7 @@ def test_a_file_that_makes_room_for_another_before_it_is_used_is_fetched_again(
     async def act(machine: Machine) -> None:
         placing = asyncio.ensure_future(machine.fetcher.place(NEED, machine.staging[0]))
         await machine.until(1)
-        machine.fetcher.part(Part(DIGEST, 0, DATA))
+        machine.fetcher.part(FilePart(DIGEST, 0, DATA))
         await placing
         assert machine.placed(0).read_bytes() == DATA
 

@@ -23,7 +23,7 @@ from kintune.wire.child import last_words
 from kintune.workers.fleet.content_cache import CACHE_VARIABLE, ContentCache
 from kintune.workers.fleet.file_fetcher import FileFetcher
 from kintune.workers.fleet.file_transfer import StagingDirectory, sweep
-from kintune.workers.fleet.messages import Collect, Gone, Launch, Made, Need, Part, Want
+from kintune.workers.fleet.messages import Collect, FileGone, FilePart, Launch, Made, Need, Want
 from kintune.workers.fleet.ownership import owner
 from kintune.workers.fleet.process_supervisor import ProcessSupervisor
 from tests.support.script import Act, Deed
@@ -77,8 +77,8 @@ def play(act: Callable[[ProcessSupervisor, Notes], Awaitable[None]], cache: Path
         def bring(want: Want) -> None:
             notes.wanted.append(want)
             loop = asyncio.get_running_loop()
-            loop.call_soon(fetcher.part, Part(want.digest, 0, b"one"))
-            loop.call_soon(fetcher.part, Part(want.digest, 3, b"two"))
+            loop.call_soon(fetcher.part, FilePart(want.digest, 0, b"one"))
+            loop.call_soon(fetcher.part, FilePart(want.digest, 3, b"two"))
 
         fetcher = FileFetcher(ContentCache(cache or Path(tempfile.gettempdir())), bring)
         supervisor = ProcessSupervisor(notes, fetcher, {WORKER})
@@ -356,7 +356,7 @@ def test_a_number_is_not_killed_once_its_process_is_gone(monkeypatch: pytest.Mon
         supervisor.kill(1)
         await notes.until(lambda: 1 in notes.how)
         before = len(killed)
-        fetcher.gone(Gone(DIGEST, "net.kt has changed"))
+        fetcher.gone(FileGone(DIGEST, "net.kt has changed"))
         await supervisor.close()
         return len(killed) - before
 

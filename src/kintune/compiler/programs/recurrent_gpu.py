@@ -14,13 +14,13 @@ from tvm import tirx
 from kintune.compiler.programs.program import pattern_of
 from kintune.compiler.tir import SCHEDULED
 from kintune.models.recurrence import GRU, LSTM, Recurrence, parse_recurrence
-from kintune.models.recurrent_equations import Quantised, Unit
+from kintune.models.recurrent_equations import QuantisedState, Unit
 
 __all__ = ["spread_recurrence"]
 
 _WARP = 32
 _MOST_THREADS = 512
-_QUANTISED = Quantised("bounds[0]", "bounds[1]", "counts[0]", "counts[1]")  # each thread finds out all of it
+_QUANTISED = QuantisedState("bounds[0]", "bounds[1]", "counts[0]", "counts[1]")  # each thread finds out all of it
 _SYNC = 'T.evaluate(T.tvm_storage_sync("shared"))'
 
 

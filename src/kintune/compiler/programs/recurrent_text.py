@@ -13,7 +13,7 @@ from kintune.compiler.kernels.calls import IMPORT
 from kintune.compiler.kernels.instructions import WORD_BYTES, Instruction
 from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.models.recurrence import GRU, LSTM, VECTOR, Recurrence
-from kintune.models.recurrent_equations import Quantised, Unit
+from kintune.models.recurrent_equations import QuantisedState, Unit
 
 __all__ = ["ROWS", "SINGLE", "STEPS", "Tiling", "phases", "recurrent_text"]
 
@@ -363,9 +363,9 @@ class _Cell(Unit):
         return f"state[{_NOW}, {self.where}]"
 
 
-def _quantised(where: str) -> Quantised:
+def _quantised(where: str) -> QuantisedState:
     """How the state of the sequence `where` (direction and sequence) is quantised."""
-    return Quantised(*(f"{name}[{where}]" for name in ("low", "step", "zero", "total")))
+    return QuantisedState(*(f"{name}[{where}]" for name in ("low", "step", "zero", "total")))
 
 
 def _allocated(buffers: Mapping[str, str], shape: Sequence[int]) -> list[str]:

@@ -13,7 +13,7 @@ from kintune.compiler.space.weights import LAYOUT_FREE_OPERANDS, weight_position
 from kintune.compiler.tir import nodes_in, plain_schedule
 from kintune.core.candidate import Sketch
 from kintune.core.dtypes import numpy_dtype
-from kintune.search.access_patterns import Access, AccessPatterns
+from kintune.search.access_patterns import AccessPatterns, OperandAccess
 
 __all__ = ["access_patterns", "tiled_block"]
 
@@ -56,11 +56,11 @@ def access_patterns(module: tvm.IRModule, block: str) -> AccessPatterns | None:
 
 def _access(
     region: Any, variables: Sequence[Any], extents: Sequence[int], weights: Sequence[Any], *, written: bool = False
-) -> Access:
+) -> OperandAccess:
     buffer = region.source
     shape = tuple(int(extent) for extent in buffer.shape)
     steps = tuple(_steps(dimension.min, variables, extents) for dimension in region.region)
-    return Access(
+    return OperandAccess(
         shape=shape,
         steps=steps,
         width=max(1, numpy_dtype(str(buffer.dtype)).itemsize),

@@ -9,12 +9,12 @@ import msgspec
 
 from kintune.errors import TargetError
 
-__all__ = ["Address", "parse_address", "require_loopback"]
+__all__ = ["RpcAddress", "parse_address", "require_loopback"]
 
 _FORM = re.compile(r"(?P<host>[\w.-]+|\[[0-9a-fA-F:]+\]):(?P<port>\d{1,5})(?:/(?P<key>[\w.-]{1,32}))?", re.ASCII)
 
 
-class Address(msgspec.Struct, frozen=True):
+class RpcAddress(msgspec.Struct, frozen=True):
     """The address of a server or, with a `key`, of a tracker that has servers under this key."""
 
     host: str
@@ -26,7 +26,7 @@ class Address(msgspec.Struct, frozen=True):
         return f"{host}:{self.port}" + (f"/{self.key}" if self.key else "")
 
 
-def parse_address(text: str) -> Address:
+def parse_address(text: str) -> RpcAddress:
     """Parses `127.0.0.1:9090`, a server, or `127.0.0.1:9190/pi4`, a tracker's servers under that key.
 
     Raises:
@@ -35,7 +35,7 @@ def parse_address(text: str) -> Address:
     found = _FORM.fullmatch(text)
     if found is None or not 0 < int(found["port"]) < 1 << 16:
         raise TargetError(f"RPC server {text!r}: name it as HOST:PORT, or as HOST:PORT/KEY what a tracker has")
-    address = Address(found["host"].strip("[]"), int(found["port"]), found["key"] or "")
+    address = RpcAddress(found["host"].strip("[]"), int(found["port"]), found["key"] or "")
     require_loopback(address.host, f"RPC server {text!r}")
     return address
 

@@ -18,7 +18,7 @@ from kintune.errors import DeviceError, DeviceUnwell
 from kintune.hardware.cores import choose_cores
 from kintune.measure.health import ReferenceKernel, check_health
 from kintune.measure.peak import host_reference_kernel, measure_peak
-from kintune.measure.rpc.address import Address
+from kintune.measure.rpc.address import RpcAddress
 from kintune.measure.rpc.backend import BoardBackend
 from kintune.measure.rpc.session import SESSION_S, RpcSession
 from kintune.measure.run import Runner
@@ -39,7 +39,7 @@ class RpcBoard:
     """
 
     def __init__(
-        self, address: Address, target: str, threads: int, clock: Callable[[], float] = time.monotonic
+        self, address: RpcAddress, target: str, threads: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`target` is a canonical target (JSON), for so many threads."""
         self._address = address

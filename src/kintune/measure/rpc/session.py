@@ -12,7 +12,7 @@ import tvm.rpc
 from tvm.rpc import base
 
 from kintune.errors import DeviceError, cause_line
-from kintune.measure.rpc.address import Address, require_loopback
+from kintune.measure.rpc.address import RpcAddress, require_loopback
 
 __all__ = ["SESSION_S", "RpcSession"]
 
@@ -28,7 +28,7 @@ _GARBAGE = (RuntimeError, OSError, AttributeError, ValueError, TypeError, KeyErr
 class RpcSession:
     """One session; a server has one at a time.  Its end frees everything that it holds on the board."""
 
-    def __init__(self, address: Address, threads: int, patience_s: float | None = None) -> None:
+    def __init__(self, address: RpcAddress, threads: int, patience_s: float | None = None) -> None:
         """Connects, and gives programs so many threads.
 
         It waits at most `patience_s` seconds, by default a minute, for the end of other sessions.
@@ -65,7 +65,7 @@ class RpcSession:
             self._session.get_function("CloseRPCConnection")()
 
 
-def _ask(address: Address, patience_s: float) -> tuple[str, int, str]:
+def _ask(address: RpcAddress, patience_s: float) -> tuple[str, int, str]:
     """Asks a tracker for a server; returns its host, its port and the key that it expects.
 
     Raises:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from onnx import TensorProto
 
-from kintune.models.zoo.network import Network, NetworkBuilder
+from kintune.models.zoo.network import NetworkBuilder, ZooNetwork
 from kintune.models.zoo.transformer import INIT_STD, MASKED, attention, feed_forward, layer_norm, linear
 
 __all__ = ["BERT_BASE", "BERT_LARGE", "ROBERTA_LARGE", "Bert", "build"]
@@ -36,7 +36,7 @@ BERT_LARGE = Bert("bert_large", 24, 1024, 16, 30522, 512, 2, 1e-12)
 ROBERTA_LARGE = Bert("roberta_large", 24, 1024, 16, 50265, 514, 1, 1e-5, padding=1)
 
 
-def build(config: Bert, batch: int) -> Network:
+def build(config: Bert, batch: int) -> ZooNetwork:
     """Build the encoder.
 
     Inputs, int64 (batch, sequence): `input_ids`, `attention_mask` and, where there is more than one token type,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kintune.models.zoo.network import NetworkBuilder, Role
+from kintune.models.zoo.network import NetworkBuilder, WeightRole
 
 __all__ = ["CLASSES", "batch_norm", "classifier", "conv", "conv_bn_relu6", "image_input"]
 
@@ -58,8 +58,8 @@ def batch_norm(b: NetworkBuilder, name: str, x: str, channels: int, gamma: float
         x,
         b.weight(f"{name}.weight", shape, 0.1 * gamma, centre=gamma),
         b.weight(f"{name}.bias", shape, 0.1),
-        b.weight(f"{name}.running_mean", shape, 0.1, role=Role.STATISTIC),
-        b.weight(f"{name}.running_var", shape, 0.1, centre=1.0, role=Role.STATISTIC),
+        b.weight(f"{name}.running_mean", shape, 0.1, role=WeightRole.STATISTIC),
+        b.weight(f"{name}.running_var", shape, 0.1, centre=1.0, role=WeightRole.STATISTIC),
         name=f"{name}/BatchNormalization",
         epsilon=_EPSILON,
     )

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from onnx import TensorProto
 
-from kintune.models.zoo.network import Network, NetworkBuilder
+from kintune.models.zoo.network import NetworkBuilder, ZooNetwork
 from kintune.models.zoo.transformer import INIT_STD, MASKED, attention, layer_norm
 
 __all__ = ["GPT2", "Gpt2", "build"]
@@ -30,7 +30,7 @@ class Gpt2(msgspec.Struct, frozen=True):
 GPT2 = Gpt2("gpt2", 12, 768, 12, 50257, 1024)
 
 
-def build(config: Gpt2, batch: int) -> Network:
+def build(config: Gpt2, batch: int) -> ZooNetwork:
     """Build the decoder.
 
     Input `input_ids`, int64 (batch, sequence); output `logits` (batch, sequence, vocabulary), by the transposed word

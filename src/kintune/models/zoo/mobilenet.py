@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from kintune.models.zoo.convolution import CLASSES, batch_norm, classifier, conv, conv_bn_relu6, image_input
-from kintune.models.zoo.network import Network, NetworkBuilder
+from kintune.models.zoo.network import NetworkBuilder, ZooNetwork
 
 __all__ = ["MOBILENET_V1_0_5", "MOBILENET_V2", "MOBILENET_V2_0_5", "MobileNetV1", "MobileNetV2", "build"]
 
@@ -43,7 +43,7 @@ MOBILENET_V2 = MobileNetV2("mobilenet_v2", 1.0)
 MOBILENET_V2_0_5 = MobileNetV2("mobilenet_v2_0.5", 0.5)
 
 
-def build(config: MobileNetV1 | MobileNetV2, batch: int) -> Network:
+def build(config: MobileNetV1 | MobileNetV2, batch: int) -> ZooNetwork:
     """Input `input` (batch, 3, image, image), output `logits` (batch, 1000)."""
     b = NetworkBuilder(config.name)
     x = image_input(b, batch, config.image)

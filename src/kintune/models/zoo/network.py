@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper
 
-__all__ = ["OPSET", "Network", "NetworkBuilder", "Port", "Role", "Weight"]
+__all__ = ["OPSET", "NetworkBuilder", "Port", "Weight", "WeightRole", "ZooNetwork"]
 
 OPSET = 17
 """The ONNX operator set of every network of the zoo."""
@@ -28,7 +28,7 @@ Port: TypeAlias = tuple[str, int, tuple[int, ...]]
 _CHUNK = 1 << 22
 
 
-class Role(str, Enum):
+class WeightRole(str, Enum):
     """Whether a weight counts as a parameter."""
 
     PARAMETER = "parameter"
@@ -42,7 +42,7 @@ class Weight(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
     centre: float
     spread: float
-    role: Role = Role.PARAMETER
+    role: WeightRole = WeightRole.PARAMETER
 
     @property
     def size(self) -> int:
@@ -68,7 +68,7 @@ class Weight(msgspec.Struct, frozen=True):
         return drawn
 
 
-class Network(msgspec.Struct, frozen=True):
+class ZooNetwork(msgspec.Struct, frozen=True):
     """A finished network.  `constants` are small tensors that are part of its structure (shapes, masks, indices)."""
 
     name: str
@@ -81,7 +81,7 @@ class Network(msgspec.Struct, frozen=True):
     @property
     def parameters(self) -> int:
         """The number of trainable parameters, as papers and frameworks count them."""
-        return sum(weight.size for weight in self.weights if weight.role is Role.PARAMETER)
+        return sum(weight.size for weight in self.weights if weight.role is WeightRole.PARAMETER)
 
     @property
     def nbytes(self) -> int:
@@ -105,7 +105,13 @@ class NetworkBuilder:
         return name
 
     def weight(
-        self, name: str, shape: Sequence[int], std: float, *, centre: float = 0.0, role: Role = Role.PARAMETER
+        self,
+        name: str,
+        shape: Sequence[int],
+        std: float,
+        *,
+        centre: float = 0.0,
+        role: WeightRole = WeightRole.PARAMETER,
     ) -> str:
         """Describe a weight of standard deviation `std` around `centre`."""
         self._weights[name] = Weight(name, tuple(shape), centre, std * math.sqrt(3.0), role)
@@ -140,11 +146,11 @@ class NetworkBuilder:
         self._nodes.append(helper.make_node(op, list(inputs), outputs, name=label, **attributes))
         return outputs
 
-    def finish(self, outputs: Sequence[tuple[str, str, Sequence[int]]]) -> Network:
+    def finish(self, outputs: Sequence[tuple[str, str, Sequence[int]]]) -> ZooNetwork:
         """Return the network; its outputs, all float32, are given as (name of the output, name of the value, shape)."""
         for name, value, _ in outputs:
             self._nodes.append(helper.make_node("Identity", [value], [name], name=f"output_{name}"))
-        return Network(
+        return ZooNetwork(
             name=self._name,
             inputs=tuple(self._inputs),
             outputs=tuple((name, TensorProto.FLOAT, tuple(shape)) for name, _, shape in outputs),

@@ -13,7 +13,7 @@ from kintune.errors import ModelError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kintune.models.zoo.network import Network
+    from kintune.models.zoo.network import ZooNetwork
 
 __all__ = ["build", "check", "names"]
 
@@ -73,7 +73,7 @@ def check(name: str, options: Mapping[str, int]) -> None:
         raise ModelError(f"zoo:{name}: batch must be at most {_LARGEST_BATCH}, not {options['batch']}")
 
 
-def build(name: str, **options: int) -> Network:
+def build(name: str, **options: int) -> ZooNetwork:
     """Build the network `name`; its weights are described but not drawn.
 
     `options`: `batch` (default 1), `sequence` (tokens), `image` (pixels a side), `layers` (keep only the first ones, to
@@ -90,7 +90,7 @@ def build(name: str, **options: int) -> Network:
         if option != "batch":
             _check_limit(name, config, option, value)
     changed = {option: value for option, value in options.items() if option != "batch"}
-    built: Network = module.build(msgspec.structs.replace(config, **changed), options.get("batch", 1))
+    built: ZooNetwork = module.build(msgspec.structs.replace(config, **changed), options.get("batch", 1))
     return built
 
 

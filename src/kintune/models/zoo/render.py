@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
-    from kintune.models.zoo.network import Network
+    from kintune.models.zoo.network import ZooNetwork
 
 __all__ = ["EXTERNAL_FROM", "render", "write"]
 
@@ -40,7 +40,7 @@ def write(name: str, directory: Path | str, *, seed: int = 0, **options: int) ->
     return render(build(name, **options), Path(directory), seed)
 
 
-def render(network: Network, directory: Path, seed: int, external_from: int = EXTERNAL_FROM) -> Path:
+def render(network: ZooNetwork, directory: Path, seed: int, external_from: int = EXTERNAL_FROM) -> Path:
     """Write `network` with weights drawn from `seed`, and return the path.
 
     Weights of `external_from` bytes or more in total are written to a second file beside it.
@@ -63,14 +63,14 @@ def render(network: Network, directory: Path, seed: int, external_from: int = EX
     return path
 
 
-def _key(network: Network, seed: int, external: bool) -> str:
+def _key(network: ZooNetwork, seed: int, external: bool) -> str:
     """Digest of what decides the file's content."""
     skeleton = _model(network, list(network.constants)).SerializeToString(deterministic=True)
     weights = repr([(w.name, w.shape, w.centre, w.spread) for w in network.weights])
     return digest_of(skeleton, weights.encode(), f"{seed} {external}".encode())[:12]
 
 
-def _model(network: Network, tensors: list[TensorProto]) -> ModelProto:
+def _model(network: ZooNetwork, tensors: list[TensorProto]) -> ModelProto:
     graph = helper.make_graph(
         network.nodes,
         network.name,
@@ -83,14 +83,14 @@ def _model(network: Network, tensors: list[TensorProto]) -> ModelProto:
     return model
 
 
-def _embedded_tensors(network: Network, seed: int) -> list[TensorProto]:
+def _embedded_tensors(network: ZooNetwork, seed: int) -> list[TensorProto]:
     return [
         TensorProto(name=w.name, dims=w.shape, data_type=TensorProto.FLOAT, raw_data=w.values(seed).tobytes())
         for w in network.weights
     ]
 
 
-def _external_tensors(network: Network, location: str) -> list[TensorProto]:
+def _external_tensors(network: ZooNetwork, location: str) -> list[TensorProto]:
     tensors = []
     offset = 0
     for weight in network.weights:
@@ -105,7 +105,7 @@ def _external_tensors(network: Network, location: str) -> list[TensorProto]:
     return tensors
 
 
-def _write_weights(network: Network, seed: int, file: BinaryIO) -> None:
+def _write_weights(network: ZooNetwork, seed: int, file: BinaryIO) -> None:
     for weight in network.weights:
         file.seek(_aligned(file.tell()))
         file.write(weight.values(seed).data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kintune.models.zoo.convolution import CLASSES, batch_norm, classifier, conv, image_input
-from kintune.models.zoo.network import Network, NetworkBuilder
+from kintune.models.zoo.network import NetworkBuilder, ZooNetwork
 
 __all__ = ["RESNET18", "RESNET50", "RESNET152", "ResNet", "build"]
 
@@ -26,7 +26,7 @@ RESNET50 = ResNet("resnet50", (3, 4, 6, 3), bottleneck=True)
 RESNET152 = ResNet("resnet152", (3, 8, 36, 3), bottleneck=True)
 
 
-def build(config: ResNet, batch: int) -> Network:
+def build(config: ResNet, batch: int) -> ZooNetwork:
     """Input `input` (batch, 3, image, image), output `logits` (batch, 1000)."""
     b = NetworkBuilder(config.name)
     x = image_input(b, batch, config.image)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from kintune.models.zoo.convolution import CLASSES, image_input
-from kintune.models.zoo.network import Network, NetworkBuilder
+from kintune.models.zoo.network import NetworkBuilder, ZooNetwork
 from kintune.models.zoo.transformer import INIT_STD, attention, feed_forward, layer_norm, linear
 
 __all__ = ["VIT_BASE", "VIT_HUGE", "Vit", "build"]
@@ -31,7 +31,7 @@ VIT_BASE = Vit("vit_base", 12, 768, 12, 16)
 VIT_HUGE = Vit("vit_huge", 32, 1280, 16, 14)
 
 
-def build(config: Vit, batch: int) -> Network:
+def build(config: Vit, batch: int) -> ZooNetwork:
     """Input `pixel_values` (batch, 3, image, image), output `logits` (batch, 1000)."""
     b = NetworkBuilder(config.name)
     hidden, patch = config.hidden, config.patch

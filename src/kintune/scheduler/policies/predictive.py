@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kintune.core.stage import Stage
-from kintune.scheduler.forecast import Forecast
+from kintune.scheduler.forecast import DurationForecast
 from kintune.scheduler.policy import JobFacts, RankedPolicy
 from kintune.scheduler.resources import Placement, Resource
 
@@ -18,7 +18,7 @@ _MAX_KEPT = 0.25  # largest share of all cores that is kept for absent jobs
 class Predictive(RankedPolicy):
     """Least slack first: a job's target end minus the sequential work that it has left.
 
-    Durations and remaining work come from `Forecast`.  The target end of a job with a deadline is the deadline.
+    Durations and remaining work come from `DurationForecast`.  The target end of a job with a deadline is the deadline.
     Otherwise it is the earlier of two times: the time at which the busiest resource could finish all known work, scaled
     by the mean priority over the job's own; and the time at which the job would end with its fair share of all
     resources.  For the first of these, the remaining work counts as at least the smaller of the job's total work and
@@ -33,7 +33,7 @@ class Predictive(RankedPolicy):
     starvation_free = True
 
     def __init__(self) -> None:
-        self._forecast = Forecast()
+        self._forecast = DurationForecast()
         self._priorities = 0.0
         self._jobs = 0
 

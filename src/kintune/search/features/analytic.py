@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kintune.core.candidate import Choice, Location
-from kintune.search.access_patterns import Access, AccessPatterns
+from kintune.search.access_patterns import AccessPatterns, OperandAccess
 from kintune.search.features.encoding import Encoding, Population
 from kintune.search.features.outline import LEVELS, Outline
 from kintune.search.processor import Processor
@@ -254,7 +254,7 @@ class _Tiling:
         part: Column = self._columns[loop][LEVELS[:level].count(kind)]
         return part
 
-    def fetches(self, level: int, access: Access) -> Column:
+    def fetches(self, level: int, access: OperandAccess) -> Column:
         """Return how often the part of an operand that the loops inside the levels above `level` touch is fetched.
 
         It is fetched once in each iteration of the outer loops, except for the innermost of these that do not move the
@@ -283,7 +283,7 @@ class _Tiling:
         return np.zeros(self.count)
 
 
-def _footprint(access: Access, inner: Sequence[Column], *, whole: bool = True) -> Column:
+def _footprint(access: OperandAccess, inner: Sequence[Column], *, whole: bool = True) -> Column:
     """Return the bytes of an operand that loops of these extents touch; with `whole`, in whole cache lines."""
     size = np.full_like(inner[0], float(access.width))
     for extent, steps in zip(access.shape, access.steps, strict=True):
@@ -295,7 +295,7 @@ def _footprint(access: Access, inner: Sequence[Column], *, whole: bool = True) -
     return size
 
 
-def _contiguous(access: Access, loop: int) -> bool:
+def _contiguous(access: OperandAccess, loop: int) -> bool:
     """Return whether consecutive iterations of the loop touch consecutive elements, or can by a choice of layout."""
     moves = [steps[loop] for steps in access.steps]
     return any(moves) and (access.weight or (moves[-1] == 1 and not any(moves[:-1])))

@@ -44,7 +44,7 @@ from kintune.service.settings import ServiceSettings
 from kintune.service.supervisor import end_with_parent
 from kintune.service.webhooks import Webhooks
 from kintune.tuning.front.journal import TuningJournal
-from kintune.tuning.front.placement import Placement, choose_placement, holding, off_devices
+from kintune.tuning.front.placement import CorePlacement, choose_placement, holding, off_devices
 from kintune.workers.engine.job_run import JobEnd
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.backlog import Backlog
@@ -184,7 +184,7 @@ def orchestrate(settings: ServiceSettings) -> None:
         engine.serve(on_progress=controller.progressed, on_stage=began, on_end=ended)
 
 
-def publishing_aside(place: Placement, stack: ExitStack) -> Callable[[Callable[[], None]], object]:
+def publishing_aside(place: CorePlacement, stack: ExitStack) -> Callable[[Callable[[], None]], object]:
     """Returns what publishes results: a thread on the host's cores, which ends with `stack` when all is published.
 
     Where the host is the device, results are published at once: nothing else runs while it measures.
@@ -204,7 +204,7 @@ def _waits_for(what: str) -> OnWait:
     return lambda holder: _log.warning("waiting for %s, held by process %s", what, holder)
 
 
-def _ask_device(settings: ServiceSettings, place: Placement, store: Store) -> DeviceDescription:
+def _ask_device(settings: ServiceSettings, place: CorePlacement, store: Store) -> DeviceDescription:
     """Asks a worker of its own, which then ends, what the device is."""
     machine, tuning_journal = Scheduler(policy(settings.policy)), TuningJournal(store, FEATURES)
     with LocalEngine(machine, tuning_journal, place.commands(settings.target), place.resources()) as engine:

@@ -22,7 +22,7 @@ from kintune.service.access import Scope
 from kintune.service.machines import MachineRegistry
 from kintune.service.settings import ServiceSettings
 from kintune.service.users import Users
-from kintune.tuning.front.placement import OWN_DEVICES, Placement
+from kintune.tuning.front.placement import OWN_DEVICES, CorePlacement
 from kintune.workers.engine.local import LocalEngine
 from kintune.workers.fleet.agent_registry import Admit, Admitted, AgentRegistry, Front
 from kintune.workers.fleet.backlog import Backlog
@@ -168,7 +168,7 @@ def open_remote_machines(
     store: Store,
     engine: LocalEngine,
     backlog: Backlog,
-    place: Placement,
+    place: CorePlacement,
     cores_a_job: int,
 ) -> ExitStack:
     """Opens what the settings say; closing the stack closes it.

@@ -26,7 +26,7 @@ from kintune.service.machines import DeviceTypes
 from kintune.service.model_store import ModelStore, shortened
 from kintune.service.readable_paths import without_paths
 from kintune.service.settings import ServiceSettings
-from kintune.tuning.front.placement import HOST, MeasurementSite, Placement, memory_mb
+from kintune.tuning.front.placement import HOST, CorePlacement, MeasurementSite, memory_mb
 from kintune.tuning.front.request import TuneRequest, check_until
 from kintune.tuning.front.tuning_run import TuningRun
 from kintune.validate.baselines import run_on
@@ -56,7 +56,7 @@ _CHECK_KINDS = (
 class JobHosts:
     """Which hosts run the processes of jobs, and how those processes are started."""
 
-    def __init__(self, settings: ServiceSettings, place: Placement) -> None:
+    def __init__(self, settings: ServiceSettings, place: CorePlacement) -> None:
         """`place` has the cores and devices of this machine that the service uses.
 
         Raises:
@@ -112,7 +112,7 @@ class RunFactory:
         models: ModelStore,
         blobs: BlobStore,
         store: Store,
-        placement: Placement,
+        placement: CorePlacement,
         job_hosts: JobHosts,
         about: DeviceDescription,
         types: DeviceTypes,

@@ -14,7 +14,7 @@ from nicegui import ui
 from kintune.errors import InputError
 from kintune.service.access import NotFound
 from kintune.service.model_store import INPUTS
-from kintune.service.portal.frame import PageContext, Region, markup
+from kintune.service.portal.frame import PageContext, PageRegion, markup
 from kintune.service.portal.job_words import LABELS
 from kintune.service.portal.markup import notice, tag, text
 from kintune.terminal.formatting import counted
@@ -46,7 +46,7 @@ class InputsField:
                 self._ids[context.application.models.get(context.visitor, each, INPUTS).name] = each
         with ui.element("div").classes("stack full") as self._whole:
             markup(sets_zone(context.visitor.quota.upload_mb, name, LABELS[name], model))
-            self._said = Region("", "stack")
+            self._said = PageRegion("", "stack")
             with ui.element("div").classes("line"):
                 self._none = ui.button("Remove all of them", on_click=self._forget, color=None)
                 self._wrong = ui.button("Remove what cannot be used", on_click=self._forget_refused, color=None)

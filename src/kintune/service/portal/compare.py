@@ -14,8 +14,8 @@ from kintune.service.job_status import JobStatus
 from kintune.service.portal.charts import Curve, curves
 from kintune.service.portal.frame import PageContext, ago, heading, markup, page
 from kintune.service.portal.job_words import describe_error, describe_precision, describe_request, describe_where
-from kintune.service.portal.markup import Column, chip, link, notice, table, tag, text
-from kintune.service.portal.operators import Operator, operators_of
+from kintune.service.portal.markup import MarkupColumn, chip, link, notice, table, tag, text
+from kintune.service.portal.operators import NetworkOperator, operators_of
 from kintune.service.portal.outcomes import outcome_of
 from kintune.terminal.comparison import describe_share
 from kintune.terminal.formatting import duration, milliseconds
@@ -36,7 +36,7 @@ class Compared(NamedTuple):
     name: str
     job: Job
     report: RunReport
-    operators: tuple[Operator, ...]
+    operators: tuple[NetworkOperator, ...]
     where: str
 
     @property
@@ -107,9 +107,10 @@ def _facts(found: Sequence[Compared]) -> str:
         ("programs measured", [str(each.report.trials) for each in found]),
         ("time of tuning", [duration(each.report.seconds) for each in found]),
     ]
-    columns = [Column(tag("span", "what", class_="hidden"), "head")]
+    columns = [MarkupColumn(tag("span", "what", class_="hidden"), "head")]
     columns += [
-        Column(link(each.short, f"/jobs/{each.job.id}", title=each.name), "reason", text(each.short)) for each in found
+        MarkupColumn(link(each.short, f"/jobs/{each.job.id}", title=each.name), "reason", text(each.short))
+        for each in found
     ]
     return table("Results side by side", columns, ([name, *cells] for name, cells in rows if any(cells)))
 
@@ -160,13 +161,13 @@ def _share(each: Compared) -> str:
     return "" if fastest is None else text(describe_share(fastest))
 
 
-def operator_rows(found: Sequence[Sequence[Operator]]) -> list[tuple[str, list[Operator | None]]]:
+def operator_rows(found: Sequence[Sequence[NetworkOperator]]) -> list[tuple[str, list[NetworkOperator | None]]]:
     """The operators of several jobs beside each other, by what they compute: the largest difference in time first.
 
     Operators with the same program are one row, else those of the same title.
     """
     keys: dict[str, str] = {}
-    rows: dict[str, list[Operator | None]] = {}
+    rows: dict[str, list[NetworkOperator | None]] = {}
     titles: dict[str, str] = {}
     for place, operators in enumerate(found):
         for each in operators:
@@ -189,7 +190,7 @@ def operator_rows(found: Sequence[Sequence[Operator]]) -> list[tuple[str, list[O
 
 def _operators(found: Sequence[Compared]) -> str:
     rows = operator_rows([each.operators for each in found])
-    columns = [Column("operators", "name", label=""), *(Column(text(each.short), "num") for each in found)]
+    columns = [MarkupColumn("operators", "name", label=""), *(MarkupColumn(text(each.short), "num") for each in found)]
     lines = []
     for title, cells in rows[:_MOST_ROWS]:
         known = [each.total_us for each in cells if each is not None and each.total_us]

@@ -14,10 +14,10 @@ from kintune.scheduler.resources import Placement
 from kintune.service.access import Visitor
 from kintune.service.job_listing import ListedJob
 from kintune.service.orchestrator.events import EventTally, Standing
-from kintune.service.portal.frame import PageContext, Region, ago, heading, keep_up_to_date, page
+from kintune.service.portal.frame import PageContext, PageRegion, ago, heading, keep_up_to_date, page
 from kintune.service.portal.gantt import JOBS, gantt
 from kintune.service.portal.job_words import describe_request
-from kintune.service.portal.markup import Column, chip, link, notice, table, tag, text
+from kintune.service.portal.markup import MarkupColumn, chip, link, notice, table, tag, text
 from kintune.service.web.live_state import LiveStage
 from kintune.terminal.formatting import counted, duration
 from kintune.tuning.front.placement import OWN_DEVICES
@@ -33,18 +33,20 @@ _DAY_S = 86400.0
 _DAY = ((3600.0, "hour"), (6 * 3600.0, "six hours"), (_DAY_S, "day"))
 _MOST_WAITING = 30
 _HEALTH = (
-    Column("host or device", "name", label=""),
-    Column("state", "reason", label=""),
-    Column("busy"),
-    Column("measured"),
+    MarkupColumn("host or device", "name", label=""),
+    MarkupColumn("state", "reason", label=""),
+    MarkupColumn("busy"),
+    MarkupColumn("measured"),
 )
 _LAYERS = (
-    Column("layer", "name", label=""), Column("state", label=""), Column("what it does", "reason", label=""),
-    Column("what turns it on", "reason", label=""),
+    MarkupColumn("layer", "name", label=""), MarkupColumn("state", label=""),
+    MarkupColumn("what it does", "reason", label=""),
+    MarkupColumn("what turns it on", "reason", label=""),
 )  # fmt: skip
 _WAITING = (
-    Column("job", "name", label=""), Column("user"), Column("request", "reason"), Column("device", "word"),
-    Column("waits", "num"),
+    MarkupColumn("job", "name", label=""), MarkupColumn("user"), MarkupColumn("request", "reason"),
+    MarkupColumn("device", "word"),
+    MarkupColumn("waits", "num"),
 )  # fmt: skip
 
 
@@ -63,7 +65,7 @@ async def devices_page(context: PageContext) -> None:
         waiting.show(_waiting(context, stored))
 
     keep_up_to_date(2.0, lambda: _read(context), show)
-    now_part, health, day, waiting, last = (Region("", "stack") for _ in range(5))
+    now_part, health, day, waiting, last = (PageRegion("", "stack") for _ in range(5))
     show(stored)
     last.show(isolation)
 

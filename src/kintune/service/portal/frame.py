@@ -29,7 +29,7 @@ from kintune.service.web.use_cases import UseCases
 __all__ = [
     "READ_ONLY",
     "PageContext",
-    "Region",
+    "PageRegion",
     "ago",
     "early_heading",
     "frame",
@@ -99,7 +99,7 @@ class PageContext:
         return self._request.query_params.getlist(name)
 
 
-class Region:
+class PageRegion:
     """A part of a page whose markup is sent again when it has changed."""
 
     def __init__(self, content: str = "", classes: str = "") -> None:
@@ -118,7 +118,7 @@ def keep_up_to_date(
 
     While nothing can be read, a notice stands here that says why.  The timer that is returned can be deactivated.
     """
-    problem = Region("", "stack")
+    problem = PageRegion("", "stack")
 
     async def refresh() -> None:
         try:

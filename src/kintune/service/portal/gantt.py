@@ -9,10 +9,10 @@ from kintune.service.portal.markup import tag, text
 from kintune.service.web.live_state import LiveStage
 from kintune.terminal.formatting import duration
 
-__all__ = ["JOBS", "STAGE_KINDS", "Bar", "Kind", "bars_of", "gantt"]
+__all__ = ["JOBS", "STAGE_KINDS", "StageBar", "StageKind", "bars_of", "gantt"]
 
 
-class Kind(NamedTuple):
+class StageKind(NamedTuple):
     """A kind of bars: what it means, and its colour in CSS."""
 
     words: str
@@ -38,14 +38,14 @@ _WORDS = {
     "other": "work of the service",
 }
 
-STAGE_KINDS = {kind: Kind(words, f"var(--stage-{kind})") for kind, words in _WORDS.items()}
+STAGE_KINDS = {kind: StageKind(words, f"var(--stage-{kind})") for kind, words in _WORDS.items()}
 """The kinds of stages."""
 
 JOBS = {
-    "under way": Kind("under way", "var(--accent)"),
-    "done": Kind("done", "var(--good)"),
-    "failed": Kind("failed", "var(--bad)"),
-    "cancelled": Kind("cancelled", "var(--faint)"),
+    "under way": StageKind("under way", "var(--accent)"),
+    "done": StageKind("done", "var(--good)"),
+    "failed": StageKind("failed", "var(--bad)"),
+    "cancelled": StageKind("cancelled", "var(--faint)"),
 }
 """Jobs, by how they ended."""
 
@@ -56,7 +56,7 @@ _STEPS_S = (15.0, 60.0, 900.0, 5400.0, 6 * 3600.0)  # between the marks of time
 _FINEST = 0.002  # of the width, below which bars of one kind that follow one another become one
 
 
-class Bar(NamedTuple):
+class StageBar(NamedTuple):
     """A stage, or several of one kind that follow one another; `begin` and `end` are shares of the width (0 to 1)."""
 
     kind: str
@@ -66,19 +66,19 @@ class Bar(NamedTuple):
     stages: int = 1
 
 
-def bars_of(stages: Sequence[LiveStage], now: float, seconds: float) -> dict[str, list[list[Bar]]]:
+def bars_of(stages: Sequence[LiveStage], now: float, seconds: float) -> dict[str, list[list[StageBar]]]:
     """The bars of the last so many seconds, by host or device in lanes, so that none covers another.
 
     What began earlier is cut off; what runs ends now.
     """
-    lanes: dict[str, list[list[Bar]]] = {}
+    lanes: dict[str, list[list[StageBar]]] = {}
     for stage in sorted(stages, key=lambda stage: stage.begin):
         begin = (max(stage.begin, now - seconds) - now) / seconds + 1.0
         end = (min(stage.end or now, now) - now) / seconds + 1.0
         if end <= begin:
             continue
         own = lanes.setdefault(stage.placement.device or stage.placement.host or "", [])
-        bar = Bar(stage.kind, stage.job, begin, end)
+        bar = StageBar(stage.kind, stage.job, begin, end)
         free = [lane for lane in own if lane[-1].end <= begin + 1e-9]
         if free:
             _append(max(free, key=lambda lane: lane[-1].end), bar)
@@ -87,7 +87,7 @@ def bars_of(stages: Sequence[LiveStage], now: float, seconds: float) -> dict[str
     return dict(sorted(lanes.items()))
 
 
-def _append(lane: list[Bar], bar: Bar) -> None:
+def _append(lane: list[StageBar], bar: StageBar) -> None:
     last = lane[-1]
     if (last.kind, last.job) == (bar.kind, bar.job) and bar.begin - last.end < _FINEST:
         lane[-1] = last._replace(end=bar.end, stages=last.stages + bar.stages)
@@ -100,7 +100,7 @@ def gantt(
     now: float,
     seconds: float,
     named: Callable[[str], str],
-    kinds: Mapping[str, Kind] = STAGE_KINDS,
+    kinds: Mapping[str, StageKind] = STAGE_KINDS,
 ) -> str:
     """The chart with its legend; `named` says what a job is called. Empty where nothing ran."""
     lanes = bars_of([each if each.kind in kinds else each._replace(kind=_OTHER) for each in stages], now, seconds)
@@ -127,7 +127,7 @@ def gantt(
     return chart + tag("ul", legend, class_="legend", aria_label="Legend")
 
 
-def _bar(bar: Bar, lane: int, seconds: float, named: Callable[[str], str], kinds: Mapping[str, Kind]) -> str:
+def _bar(bar: StageBar, lane: int, seconds: float, named: Callable[[str], str], kinds: Mapping[str, StageKind]) -> str:
     took = duration((bar.end - bar.begin) * seconds)
     many = f", {bar.stages} stages" if bar.stages > 1 else ""
     return tag(

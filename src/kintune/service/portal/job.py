@@ -18,7 +18,7 @@ from kintune.service.portal.charts import Curve, Line, curves
 from kintune.service.portal.frame import (
     READ_ONLY,
     PageContext,
-    Region,
+    PageRegion,
     early_heading,
     keep_up_to_date,
     markup,
@@ -75,15 +75,15 @@ class JobView:
         self._concluded: Job | None = None
         self.title = self._name
         self._timer = keep_up_to_date(1.0, lambda: read_job(context, job.id), lambda read: self.show(*read))
-        self._head = Region("", "stack")
-        self._stand = Region("", "card")
-        self._problem = Region("", "stack")
+        self._head = PageRegion("", "stack")
+        self._stand = PageRegion("", "card")
+        self._problem = PageRegion("", "stack")
         with ui.element("div").classes("line") as self._buttons:
             pass
-        self._chart = Region()
-        self._result = Region("", "stack")
-        self._calls = Region()
-        self._foot = Region("", "card stack")
+        self._chart = PageRegion()
+        self._result = PageRegion("", "stack")
+        self._calls = PageRegion()
+        self._foot = PageRegion("", "card stack")
         ui.page_title(f"{self._name} · Kintune")
 
     def show(self, job: Job, steps: Sequence[JobStep], calls: Sequence[WebhookOutcome]) -> None:

@@ -17,7 +17,7 @@ from kintune.errors import InputError
 from kintune.service.job_request import JobRequest, check, read_constants, read_shape
 from kintune.service.model_store import Findings, Input, StoredModel
 from kintune.service.portal.calibration import InputsField
-from kintune.service.portal.frame import PageContext, Region, markup
+from kintune.service.portal.frame import PageContext, PageRegion, markup
 from kintune.service.portal.job_words import LABELS, spoken
 from kintune.service.portal.markup import notice, tag
 from kintune.service.portal.shape_words import dimension_names, shape_text, spelled
@@ -82,7 +82,7 @@ class JobForm:
             more.props("open")
         with ui.element("div").classes("submit"):
             ui.button("Make it fast", on_click=submit, color=None).props("unelevated no-caps").classes("button main")
-            self._problem = Region()
+            self._problem = PageRegion()
         self._adapt()
 
     def request(self) -> JobRequest:

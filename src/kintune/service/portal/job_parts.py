@@ -19,8 +19,8 @@ from kintune.service.portal.job_words import (
     plain_reason,
     snippets,
 )
-from kintune.service.portal.markup import Column, chip, link, notice, table, tag, text
-from kintune.service.portal.operators import Family, Operator
+from kintune.service.portal.markup import MarkupColumn, chip, link, notice, table, tag, text
+from kintune.service.portal.operators import NetworkOperator, SearchedFamily
 from kintune.service.webhook_outcome import WebhookOutcome
 from kintune.terminal.comparison import describe_medians, share_of
 from kintune.terminal.formatting import counted, duration, milliseconds
@@ -50,17 +50,21 @@ _MOST_ROWS = 200
 _MOST_CAUSES = 8
 _SHADES = 6
 _LATENCIES = (
-    Column("runtime", "name", label=""), Column("median", "num"), Column("8 of 10 runs", "num"),
-    Column("Kintune's share", "num"),
+    MarkupColumn("runtime", "name", label=""), MarkupColumn("median", "num"), MarkupColumn("8 of 10 runs", "num"),
+    MarkupColumn("Kintune's share", "num"),
 )  # fmt: skip
 _OPERATORS = (
-    Column("operators, slowest first", "name", label=""),
-    Column("precision"),
-    *(Column(name, "num") for name in ("occurs", "a run", "of all", "untuned", "GFLOP/s", "tried")),
+    MarkupColumn("operators, slowest first", "name", label=""),
+    MarkupColumn("precision"),
+    *(MarkupColumn(name, "num") for name in ("occurs", "a run", "of all", "untuned", "GFLOP/s", "tried")),
 )
-_FAMILIES = (Column("family", "name", label=""), Column("operators", "num"), Column("tried", "num"))
+_FAMILIES = (MarkupColumn("family", "name", label=""), MarkupColumn("operators", "num"), MarkupColumn("tried", "num"))
 _WARNING = "notice notice-warn"
-_HISTORY = (Column("when (UTC)", label=""), Column("state", label=""), Column("why", "reason", label=""))
+_HISTORY = (
+    MarkupColumn("when (UTC)", label=""),
+    MarkupColumn("state", label=""),
+    MarkupColumn("why", "reason", label=""),
+)
 _FADES = "linear-gradient(to right, var(--faint) 60%, transparent)"
 
 
@@ -193,7 +197,7 @@ def where_part(hybrid: Hybrid | None) -> str:
     return _card("Runtime of each node", parts)
 
 
-def operators_table(operators: Sequence[Operator], *, is_profiled: bool) -> str:
+def operators_table(operators: Sequence[NetworkOperator], *, is_profiled: bool) -> str:
     """A row for each distinct operator, by the user's nodes, the slowest first: what the search has made of it."""
     if not operators:
         return ""
@@ -206,7 +210,7 @@ def operators_table(operators: Sequence[Operator], *, is_profiled: bool) -> str:
     return _card(title, shown + tag("p", text(said + rest), class_="faint small"))
 
 
-def _operator_row(each: Operator) -> list[str]:
+def _operator_row(each: NetworkOperator) -> list[str]:
     others = "".join(tag("li", text(title)) for title in each.titles[1:_MOST_TITLES])
     if len(each.titles) > _MOST_TITLES:
         others += tag("li", f"and {len(each.titles) - _MOST_TITLES} more")
@@ -228,7 +232,7 @@ def _operator_row(each: Operator) -> list[str]:
     ]
 
 
-def families_map(families: Sequence[Family]) -> str:
+def families_map(families: Sequence[SearchedFamily]) -> str:
     """A bar for each family, as long as its time, cut into its operators, with the largest of them by name."""
     shown = [family for family in families if family.share > 0]
     if not shown:
@@ -236,7 +240,7 @@ def families_map(families: Sequence[Family]) -> str:
     return _card("Families", tag("div", (_family_part(family, shown[0].share) for family in shown), class_="stack"))
 
 
-def _family_part(family: Family, largest: float) -> str:
+def _family_part(family: SearchedFamily, largest: float) -> str:
     number = len(family.operators)
     head = f"{family.name}: {family.share:.0%} of the time, {counted(number, 'operator')}"
     segments = (

@@ -17,7 +17,7 @@ from kintune.service.job_status import JobStatus
 from kintune.service.portal.frame import (
     READ_ONLY,
     PageContext,
-    Region,
+    PageRegion,
     ago,
     heading,
     keep_up_to_date,
@@ -26,7 +26,19 @@ from kintune.service.portal.frame import (
     page,
 )
 from kintune.service.portal.job_words import plain_reason, saved_progress
-from kintune.service.portal.markup import Column, action, actions, chip, choice, dialog, link, notice, table, tag, text
+from kintune.service.portal.markup import (
+    MarkupColumn,
+    action,
+    actions,
+    chip,
+    choice,
+    dialog,
+    link,
+    notice,
+    table,
+    tag,
+    text,
+)
 from kintune.service.portal.outcomes import Signs, signs_of
 from kintune.terminal.comparison import describe_against, share_of
 from kintune.terminal.formatting import counted, describe_effort, milliseconds
@@ -149,7 +161,7 @@ async def jobs_page(context: PageContext) -> None:
         place.show(_list(context, query, found, may_submit=visitor.may_submit))
 
     keep_up_to_date(2.0, lambda: _find(context, query), show)
-    place = Region(_list(context, query, found, may_submit=visitor.may_submit), "card stack")
+    place = PageRegion(_list(context, query, found, may_submit=visitor.may_submit), "card stack")
 
 
 class _Found(NamedTuple):
@@ -228,7 +240,7 @@ def _list(context: PageContext, query: JobQuery, found: _Found, *, may_submit: b
         return _nothing(query)
     now = context.application.now()
     chosen = {job for name in _CAME if _CAME[name][1] == "bad" for job in _ids(context.query.get(name, ""))}
-    columns = [Column(tag("span", "Choose", class_="hidden"), "check", label="")]
+    columns = [MarkupColumn(tag("span", "Choose", class_="hidden"), "check", label="")]
     columns += (_column(query, *each) for each in _COLUMNS)
     rows = (_row(context, listed, signs, now, listed.job.id in chosen) for listed, signs in found.jobs)
     changes = [
@@ -246,13 +258,13 @@ def _list(context: PageContext, query: JobQuery, found: _Found, *, may_submit: b
     return form + _pages(query, len(found.jobs), found.total)
 
 
-def _column(query: JobQuery, name: str, words: str, kind: str, label: str | None) -> Column:
+def _column(query: JobQuery, name: str, words: str, kind: str, label: str | None) -> MarkupColumn:
     own = name == query.sort
     arrow = (" ↓" if query.descending else " ↑") if own else ""
     target = query.address(sort=query.sorted_by(name))
     sort = ("descending" if query.descending else "ascending") if own else None
     shown = link(words + arrow, target, id=f"sort-{name}")
-    return Column(shown, kind, words.lower() if label is None else label, sort)
+    return MarkupColumn(shown, kind, words.lower() if label is None else label, sort)
 
 
 def _row(context: PageContext, listed: ListedJob, signs: Signs, now: float, chosen: bool) -> list[str]:

@@ -7,7 +7,20 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
-__all__ = ["Column", "action", "actions", "chip", "choice", "dialog", "link", "name", "notice", "table", "tag", "text"]
+__all__ = [
+    "MarkupColumn",
+    "action",
+    "actions",
+    "chip",
+    "choice",
+    "dialog",
+    "link",
+    "name",
+    "notice",
+    "table",
+    "tag",
+    "text",
+]
 
 _PARTS = re.compile(r"([_/-]+)(?=\w)")
 _BROAD = 8  # columns
@@ -56,7 +69,7 @@ def notice(words: str, kind: str = "note") -> str:
     return tag("p", text(words), class_=f"notice notice-{kind}", role="alert" if kind == "bad" else None)
 
 
-class Column(NamedTuple):
+class MarkupColumn(NamedTuple):
     """A column of a table: its heading, which is markup, and the class of its cells: "num" of numbers, "name" ...
 
     `label` stands before each cell where there is no room for columns; None: the heading does.  `sort` is "ascending"
@@ -69,7 +82,7 @@ class Column(NamedTuple):
     sort: str | None = None
 
 
-def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[str]], *, whole: bool = False) -> str:
+def table(caption: str, columns: Sequence[MarkupColumn], rows: Iterable[Sequence[str]], *, whole: bool = False) -> str:
     """A table of rows of cells, which are markup; columns without a word in them are left out, unless it is `whole`.
 
     Where there is little room the cells of a row follow one another, with labels.  A table that is wider than its place
@@ -87,7 +100,7 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[str]]
     return tag("div", tag("table", parts), class_=kind, tabindex="0", role="region", aria_label=caption)
 
 
-def _cell(column: Column, content: str) -> str:
+def _cell(column: MarkupColumn, content: str) -> str:
     if column.kind == "head":
         return tag("th", content, scope="row")
     label = column.heading if column.label is None else column.label

@@ -17,7 +17,7 @@ from kintune.service.access import Forbidden, NotFound, Scope, Unauthorized
 from kintune.service.job_listing import BestResult
 from kintune.service.model_store import INPUTS, MODEL, Findings, Storage, StoredModel
 from kintune.service.portal.frame import READ_ONLY, PageContext, ago, heading, markup, moment, page
-from kintune.service.portal.markup import Column, action, actions, choice, dialog, link, notice, table, tag, text
+from kintune.service.portal.markup import MarkupColumn, action, actions, choice, dialog, link, notice, table, tag, text
 from kintune.service.portal.shape_words import spelled
 from kintune.service.web.authentication import ApplicationOf, address_of, require_own_origin, visitor_of
 from kintune.terminal.comparison import describe_share
@@ -39,12 +39,14 @@ _REFUSED = {
     "failed": "the service could not do it now",
 }
 _MODELS = (
-    Column(tag("span", "Choose", class_="hidden"), "check", label=""), Column("model", "name", label=""),
-    Column("size", "num"), Column("weights", "num"), Column("best result", "num"), Column("submitted", "num"),
+    MarkupColumn(tag("span", "Choose", class_="hidden"), "check", label=""), MarkupColumn("model", "name", label=""),
+    MarkupColumn("size", "num"), MarkupColumn("weights", "num"), MarkupColumn("best result", "num"),
+    MarkupColumn("submitted", "num"),
 )  # fmt: skip
 _INPUTS = (
-    Column(tag("span", "Choose", class_="hidden"), "check", label=""), Column("set of inputs", "name", label=""),
-    Column("size", "num"), Column("arrays", "reason", label=""), Column("submitted", "num"),
+    MarkupColumn(tag("span", "Choose", class_="hidden"), "check", label=""),
+    MarkupColumn("set of inputs", "name", label=""),
+    MarkupColumn("size", "num"), MarkupColumn("arrays", "reason", label=""), MarkupColumn("submitted", "num"),
 )  # fmt: skip
 _QUESTION = "These uploads are deleted for good; what jobs have made of them stays."
 
@@ -123,7 +125,7 @@ def _search(asked: str) -> str:
     return tag("form", tag("div", parts, class_="line filters"), method="get", action="/models", role="search")
 
 
-def _form(kind: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], shown: _Found) -> str:
+def _form(kind: str, columns: Sequence[MarkupColumn], rows: Sequence[Sequence[str]], shown: _Found) -> str:
     """The uploads of a kind, of which some can be chosen and forgotten, and a link to those before."""
     found, name = (shown.models, "before") if kind == "models" else (shown.inputs, "before_inputs")
     key, asked = f"ask-{kind}", {"q": shown.asked} if shown.asked else {}

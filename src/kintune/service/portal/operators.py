@@ -14,7 +14,7 @@ from kintune.runtime.hybrid_package import region_name
 from kintune.runtime.manifest import Manifest, contents_of, read_manifest
 from kintune.runtime.stored_zip import reading
 
-__all__ = ["Family", "Operator", "families_of", "manifests_in", "operators_of"]
+__all__ = ["NetworkOperator", "SearchedFamily", "families_of", "manifests_in", "operators_of"]
 
 _NOT_SEARCHED = "not searched"
 _FAMILIES = {
@@ -28,7 +28,7 @@ _FAMILIES = {
 }
 
 
-class Operator(NamedTuple):
+class NetworkOperator(NamedTuple):
     """A distinct operator of the network, as one kernel computes it.
 
     `title` is its first occurrence in the user's words, `titles` are all of them; `us` is one run of it, `total_us` all
@@ -50,11 +50,11 @@ class Operator(NamedTuple):
     key: str
 
 
-class Family(NamedTuple):
+class SearchedFamily(NamedTuple):
     """Operators that were searched together, the slowest first."""
 
     name: str
-    operators: tuple[Operator, ...]
+    operators: tuple[NetworkOperator, ...]
     share: float
 
 
@@ -75,7 +75,7 @@ def manifests_in(path: Path) -> tuple[Manifest, ...]:
     return tuple(found)
 
 
-def operators_of(report: RunReport, manifests: Sequence[Manifest]) -> tuple[Operator, ...]:
+def operators_of(report: RunReport, manifests: Sequence[Manifest]) -> tuple[NetworkOperator, ...]:
     """The operators of a result, the slowest first; without manifests they have the compiler's names, made readable."""
     whole = sum(_total_us(each) for each in report.subgraphs)
     names = _Names(manifests)
@@ -83,7 +83,7 @@ def operators_of(report: RunReport, manifests: Sequence[Manifest]) -> tuple[Oper
     for each in report.subgraphs:
         titles = each.titles or names.of(each) or (readable(each.name),)
         found.append(
-            Operator(
+            NetworkOperator(
                 title=titles[0],
                 titles=titles,
                 family=_family(each.family),
@@ -102,12 +102,12 @@ def operators_of(report: RunReport, manifests: Sequence[Manifest]) -> tuple[Oper
     return tuple(sorted(found, key=lambda each: -each.total_us))
 
 
-def families_of(operators: Sequence[Operator]) -> tuple[Family, ...]:
+def families_of(operators: Sequence[NetworkOperator]) -> tuple[SearchedFamily, ...]:
     """Returns the operators by family, the family that takes the most time first."""
-    grouped: dict[str, list[Operator]] = {}
+    grouped: dict[str, list[NetworkOperator]] = {}
     for each in operators:
         grouped.setdefault(each.family, []).append(each)
-    families = [Family(name, tuple(own), sum(each.share for each in own)) for name, own in grouped.items()]
+    families = [SearchedFamily(name, tuple(own), sum(each.share for each in own)) for name, own in grouped.items()]
     return tuple(sorted(families, key=lambda family: -family.share))
 
 

@@ -16,10 +16,10 @@ from kintune.service.job_repository import Job
 from kintune.service.portal.frame import PageContext
 from kintune.service.portal.operators import manifests_in
 
-__all__ = ["Outcome", "Signs", "outcome_of", "signs_of"]
+__all__ = ["JobOutcome", "Signs", "outcome_of", "signs_of"]
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """The outcome of a finished job; without `manifests` if its executable is gone or cannot be read."""
 
     report: RunReport
@@ -45,7 +45,7 @@ class Signs(msgspec.Struct, frozen=True):
     fastest_baseline: FastestBaseline | None = None
 
 
-def outcome_of(context: PageContext, job: Job) -> Outcome | None:
+def outcome_of(context: PageContext, job: Job) -> JobOutcome | None:
     """The report of a job, and what its executable says of itself; None without a report that this version can read."""
     if job.report is None:
         return None
@@ -62,7 +62,7 @@ def outcome_of(context: PageContext, job: Job) -> Outcome | None:
             manifests, size = manifests_in(path), path.stat().st_size
     except (KintuneError, OSError):
         pass  # the page says what the report knows
-    return Outcome(report, manifests, size)
+    return JobOutcome(report, manifests, size)
 
 
 def signs_of(context: PageContext, job: Job) -> Signs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kintune.core.profile import IN_ONNXRUNTIME, Limit, Profile, ProfiledCall, RegionProfile, narrow_precision, reached
 from kintune.service.portal.job_words import left_out
-from kintune.service.portal.markup import Column, link, table, tag, text
+from kintune.service.portal.markup import MarkupColumn, link, table, tag, text
 from kintune.terminal.formatting import milliseconds
 from kintune.terminal.profile_table import network_lines
 
@@ -14,14 +14,14 @@ _MOST_ROWS = 200
 _LEFT = "onnxruntime"
 _GAP = "gap"
 _COLUMNS = (
-    Column("operators, slowest first", "name", label=""),
-    *(Column(name, "num") for name in ("time", "share", "GFLOP/s", "GB/s", "threads")),
-    Column("precision"),
-    Column("limit"),
+    MarkupColumn("operators, slowest first", "name", label=""),
+    *(MarkupColumn(name, "num") for name in ("time", "share", "GFLOP/s", "GB/s", "threads")),
+    MarkupColumn("precision"),
+    MarkupColumn("limit"),
 )
 _REGION_COLUMNS = (
-    Column("regions, as nodes of onnxruntime", "name", label=""),
-    *(Column(name, "num") for name in ("time", "share", "kernel calls", "kernels", "boundary")),
+    MarkupColumn("regions, as nodes of onnxruntime", "name", label=""),
+    *(MarkupColumn(name, "num") for name in ("time", "share", "kernel calls", "kernels", "boundary")),
 )
 
 

@@ -26,7 +26,7 @@ from kintune.scheduler.scheduler import RetryLimits, Scheduler
 from kintune.tuning.front.check_worker import checked_apart
 from kintune.tuning.front.input_check import check_inputs
 from kintune.tuning.front.journal import TuningJournal
-from kintune.tuning.front.placement import Placement, choose_placement, holding, off_devices
+from kintune.tuning.front.placement import CorePlacement, choose_placement, holding, off_devices
 from kintune.tuning.front.request import TuneRequest
 from kintune.tuning.front.tuning_run import TuningRun
 from kintune.tuning.job.outcomes import REPEATED
@@ -114,7 +114,7 @@ class _Driver:
         self,
         runs: Sequence[TuningRun],
         store: Store,
-        placement: Placement,
+        placement: CorePlacement,
         scheduling: Scheduling,
         show: OnProgress,
         failed: OnFailure,

@@ -25,9 +25,9 @@ __all__ = [
     "DEVICE",
     "HOST",
     "OWN_DEVICES",
+    "CorePlacement",
     "MeasurementSite",
     "OwnDevice",
-    "Placement",
     "choose_devices",
     "choose_placement",
     "holding",
@@ -67,7 +67,7 @@ class OwnDevice(msgspec.Struct, frozen=True):
     gpu: Gpu | None = None
 
 
-class Placement(msgspec.Struct, frozen=True):
+class CorePlacement(msgspec.Struct, frozen=True):
     """The cores of each device, and those of the `host` that prepares, selects, builds and learns.
 
     Either there is one device, which is the host, and nothing else runs while it measures; or no device shares a core
@@ -141,7 +141,7 @@ class Placement(msgspec.Struct, frozen=True):
         return _python(self.host, 1, memory_mb, module, *arguments, pinned=not self.shared, outside=bool(self.gpus))
 
 
-def choose_placement(device: str, threads: int | None) -> Placement:
+def choose_placement(device: str, threads: int | None) -> CorePlacement:
     """Return the placement for "cpu" (all physical cores, or `threads` of them), "cpu:1", "cpu:2-3", "cpu:0,2", "cuda".
 
     Several devices, joined by "+", have as many cores each.  Those on cores of their own leave all others to the host.
@@ -152,7 +152,7 @@ def choose_placement(device: str, threads: int | None) -> Placement:
     """
     if device == DEVICE:
         cores = choose_cores(threads or 0)
-        return Placement((cores,), cores)
+        return CorePlacement((cores,), cores)
     chosen = choose_devices(device).values()
     devices = tuple(each.cores for each in chosen)
     wanted = [core for cores in devices for core in cores]
@@ -163,7 +163,7 @@ def choose_placement(device: str, threads: int | None) -> Placement:
         raise TargetError(
             f"device {device!r} has {len(devices[0])} cores, and threads={threads}; leave one of the two out"
         )
-    return Placement(devices, host, tuple(each.gpu for each in chosen if each.gpu is not None))
+    return CorePlacement(devices, host, tuple(each.gpu for each in chosen if each.gpu is not None))
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def holding(cores: Iterable[int], gpus: Iterable[int], on_wait: OnWait | None = 
 
 
 @contextmanager
-def off_devices(placement: Placement) -> Iterator[None]:
+def off_devices(placement: CorePlacement) -> Iterator[None]:
     """Keep the calling thread, and the threads and processes that it starts, off devices that have their own cores."""
     before = os.sched_getaffinity(0)
     if not placement.shared:

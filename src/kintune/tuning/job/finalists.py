@@ -13,7 +13,7 @@ from kintune.core.workload import Subgraph, by_combination
 from kintune.search.session import SearchSession
 from kintune.search.space import SearchSpace
 from kintune.search.subgraph import SubgraphState
-from kintune.tuning.job.packing_choice import WORTH, Option, agree_on_packing
+from kintune.tuning.job.packing_choice import WORTH, PackingOption, agree_on_packing
 from kintune.tuning.job.precision_choice import Alternative
 from kintune.tuning.job.statistics import JobStatistics
 
@@ -342,17 +342,19 @@ class Finalists:
         best = {workload: min(pairs) for workload, pairs in timed.items()}
         return {**best, **{workload: (o.us, o.candidate) for workload, o in self._agreed(timed).items()}}
 
-    def _agreed(self, timed: Mapping[str, Sequence[tuple[float, Candidate]]]) -> dict[str, Option]:
+    def _agreed(self, timed: Mapping[str, Sequence[tuple[float, Candidate]]]) -> dict[str, PackingOption]:
         """Return the programs of subgraphs that share weights with others, chosen from some with their times."""
-        chosen: dict[str, Option] = {}
+        chosen: dict[str, PackingOption] = {}
         for members in self._alike.values():
             if len(members) < 2:
                 continue
-            options: dict[str, list[Option]] = {}
+            options: dict[str, list[PackingOption]] = {}
             for member in members:
                 worth_us = WORTH * min(timed[member.workload])[0]
                 near = [(us, candidate) for us, candidate in timed[member.workload] if us <= worth_us]
-                options[member.workload] = [Option(candidate, us, self._packing(candidate)) for us, candidate in near]
+                options[member.workload] = [
+                    PackingOption(candidate, us, self._packing(candidate)) for us, candidate in near
+                ]
             chosen.update(agree_on_packing(options))
         return chosen
 

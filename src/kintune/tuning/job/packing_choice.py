@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 from kintune.core.candidate import Candidate
 
-__all__ = ["WORTH", "Option", "agree_on_packing"]
+__all__ = ["WORTH", "PackingOption", "agree_on_packing"]
 
 WORTH = 1.03
 """A program may take this many times as long as the fastest one of its subgraph, for the sake of a shared layout."""
 
 
-class Option(NamedTuple):
+class PackingOption(NamedTuple):
     """A program that may ship for a workload: its time in microseconds, and a text that names its layout of weights."""
 
     candidate: Candidate
@@ -27,7 +27,7 @@ class Option(NamedTuple):
     packing: str
 
 
-def agree_on_packing(options: Mapping[str, Sequence[Option]]) -> dict[str, Option]:
+def agree_on_packing(options: Mapping[str, Sequence[PackingOption]]) -> dict[str, PackingOption]:
     """Choose a program for each of the workloads, at least one option each, all of which read the same weights.
 
     The layout that most workloads can have at a small price is theirs, of several such the one that costs least time;
@@ -38,7 +38,7 @@ def agree_on_packing(options: Mapping[str, Sequence[Option]]) -> dict[str, Optio
         workload: _fastest_by_packing([o for o in given if o.us <= WORTH * fastest[workload].us])
         for workload, given in options.items()
     }
-    chosen: dict[str, Option] = {}
+    chosen: dict[str, PackingOption] = {}
     while len(chosen) < len(options):
         left = [workload for workload in options if workload not in chosen]
         counts = Counter(packing for workload in left for packing in cheap[workload])
@@ -49,18 +49,18 @@ def agree_on_packing(options: Mapping[str, Sequence[Option]]) -> dict[str, Optio
     return {workload: (chosen if fewer else fastest)[workload] for workload in options}
 
 
-def _by_time(option: Option) -> tuple[float, Candidate]:
+def _by_time(option: PackingOption) -> tuple[float, Candidate]:
     return option.us, option.candidate
 
 
-def _fastest_by_packing(options: Sequence[Option]) -> dict[str, Option]:
-    found: dict[str, Option] = {}
+def _fastest_by_packing(options: Sequence[PackingOption]) -> dict[str, PackingOption]:
+    found: dict[str, PackingOption] = {}
     for option in sorted(options, key=_by_time):
         found.setdefault(option.packing, option)
     return found
 
 
-def _lost_us(packing: str, cheap: Sequence[Mapping[str, Option]], fastest: Sequence[Option]) -> float:
+def _lost_us(packing: str, cheap: Sequence[Mapping[str, PackingOption]], fastest: Sequence[PackingOption]) -> float:
     """Return how much longer than the fastest programs those with this layout take."""
     pairs = zip(cheap, fastest, strict=True)
     measured = [(options[packing].us, best.us) for options, best in pairs if packing in options]

@@ -19,7 +19,7 @@ from kintune.errors import ModelError, cause_line
 from kintune.models.constants import store_constant
 from kintune.models.evaluation import open_session
 from kintune.models.input_kinds import with_demand
-from kintune.models.input_values import Demand, onnx_demands
+from kintune.models.input_values import InputDemand, onnx_demands
 from kintune.models.onnx import OnnxModel, read
 from kintune.models.onnx_nodes import nodes, operator_name
 from kintune.models.onnx_path import onnx_path_of
@@ -198,7 +198,7 @@ def _inputs(marked: ModelProto, of_regions: Sequence[Sequence[Tensor]]) -> tuple
         if tensor is None:
             dtype = TensorType(declared.elem_type, None).dtype
             tensor = _looked_up(marked, Tensor(value.name, shape, dtype))
-        found.append(with_demand(tensor, demands.get(value.name, Demand())))
+        found.append(with_demand(tensor, demands.get(value.name, InputDemand())))
     return tuple(found)
 
 

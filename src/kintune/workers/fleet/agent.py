@@ -15,14 +15,14 @@ from kintune.workers.fleet.messages import (
     Beat,
     Clear,
     Ended,
-    Gone,
+    FileGone,
+    FilePart,
     Heard,
     Join,
     Kill,
     Launch,
     Made,
     Need,
-    Part,
     Printed,
     Say,
     TurnedAway,
@@ -136,9 +136,9 @@ class Agent:
                     supervisor.say(order.process, order.data)
                 case Need():
                     supervisor.need(order)
-                case Part():
+                case FilePart():
                     fetcher.part(order)
-                case Gone():
+                case FileGone():
                     fetcher.gone(order)
                 case Clear():
                     supervisor.clear(order.process)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kintune.errors import InputError
 from kintune.workers.fleet.content_cache import Arrival, ContentCache, ContentMismatch, FileContent
 from kintune.workers.fleet.file_transfer import StagingDirectory
-from kintune.workers.fleet.messages import Gone, Need, Part, Want
+from kintune.workers.fleet.messages import FileGone, FilePart, Need, Want
 
 __all__ = ["FileFetcher"]
 
@@ -60,7 +60,7 @@ class FileFetcher:
                 return
         raise InputError(f"{name} had to make room for others before it could be used in {self._cache.directory}")
 
-    def part(self, part: Part) -> None:
+    def part(self, part: FilePart) -> None:
         """A part of a file that was asked for."""
         coming = self._coming.get(part.digest)
         if coming is None:
@@ -75,7 +75,7 @@ class FileFetcher:
         except InputError as error:
             self._fail(part.digest, str(error))
 
-    def gone(self, gone: Gone) -> None:
+    def gone(self, gone: FileGone) -> None:
         """A file that was asked for cannot be sent."""
         self._fail(gone.digest, gone.cause)
 

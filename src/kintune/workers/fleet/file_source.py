@@ -10,13 +10,13 @@ from typing import Any
 
 from kintune.workers.fleet.content_cache import FileContent, FileDigests
 from kintune.workers.fleet.file_transfer import PART_BYTES
-from kintune.workers.fleet.messages import Clear, Gone, Need, Part, Want
+from kintune.workers.fleet.messages import Clear, FileGone, FilePart, Need, Want
 from kintune.workers.fleet.transport import FairSendQueue
 
 __all__ = ["Carry", "FileSource"]
 
 Carry = Callable[[str, FileContent], Awaitable[None]]
-"""Brings the file at a path, with this content, to the agent by other means; the agent receives `Part` messages."""
+"""Brings the file at a path, with this content, to the agent by other means; the agent receives `FilePart` messages."""
 
 
 class FileSource:
@@ -54,7 +54,7 @@ class FileSource:
         """The agent asks for a file; none that was not announced to it is sent."""
         announced = self._announced.get(want.digest)
         if announced is None:
-            self._queue.say(Gone(want.digest, "the file was not announced"), want.digest)
+            self._queue.say(FileGone(want.digest, "the file was not announced"), want.digest)
         elif want.again or self._carry is not None:
             self._start(self._send(want, *announced))
         else:
@@ -126,13 +126,13 @@ class FileSource:
         task.add_done_callback(self._tasks.discard)
 
 
-def _parts(path: str, content: FileContent) -> Iterator[Part | Gone]:
+def _parts(path: str, content: FileContent) -> Iterator[FilePart | FileGone]:
     """The parts of a file, read as they are taken; or that it is not what was announced."""
     try:
         with open(path, "rb") as file:
             offset = 0
             while (data := file.read(PART_BYTES)) or offset == content.size == 0:
-                yield Part(content.digest, offset, data)
+                yield FilePart(content.digest, offset, data)
                 offset += len(data)
                 if offset >= content.size:
                     return
@@ -141,10 +141,12 @@ def _parts(path: str, content: FileContent) -> Iterator[Part | Gone]:
         yield _unreadable(path, content, error)
 
 
-def _changed(path: str, content: FileContent) -> Gone:
-    return Gone(content.digest, f"{os.path.basename(path)} has changed at the service while it was needed; try again")
+def _changed(path: str, content: FileContent) -> FileGone:
+    return FileGone(
+        content.digest, f"{os.path.basename(path)} has changed at the service while it was needed; try again"
+    )
 
 
-def _unreadable(path: str, content: FileContent, error: OSError) -> Gone:
+def _unreadable(path: str, content: FileContent, error: OSError) -> FileGone:
     why = error.strerror or str(error)
-    return Gone(content.digest, f"{os.path.basename(path)} cannot be sent by the service: {why}")
+    return FileGone(content.digest, f"{os.path.basename(path)} cannot be sent by the service: {why}")

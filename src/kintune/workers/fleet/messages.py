@@ -22,8 +22,9 @@ __all__ = [
     "Clear",
     "Collect",
     "Ended",
+    "FileGone",
+    "FilePart",
     "FromAgent",
-    "Gone",
     "Heard",
     "Join",
     "Kill",
@@ -31,7 +32,6 @@ __all__ = [
     "Made",
     "Need",
     "OfferedDevice",
-    "Part",
     "Printed",
     "Say",
     "ToAgent",
@@ -103,7 +103,7 @@ class Need(msgspec.Struct, frozen=True, tag="need"):
     digest: str
 
 
-class Part(msgspec.Struct, frozen=True, tag="part"):
+class FilePart(msgspec.Struct, frozen=True, tag="part"):
     """A part of a file that was asked for; parts come in order."""
 
     digest: str
@@ -111,7 +111,7 @@ class Part(msgspec.Struct, frozen=True, tag="part"):
     data: bytes
 
 
-class Gone(msgspec.Struct, frozen=True, tag="gone"):
+class FileGone(msgspec.Struct, frozen=True, tag="gone"):
     """A file that was asked for cannot be sent; `cause` says why."""
 
     digest: str
@@ -130,7 +130,7 @@ class Kill(msgspec.Struct, frozen=True, tag="kill"):
     process: int
 
 
-ToAgent: TypeAlias = Welcome | TurnedAway | Launch | Say | Need | Part | Gone | Clear | Kill
+ToAgent: TypeAlias = Welcome | TurnedAway | Launch | Say | Need | FilePart | FileGone | Clear | Kill
 
 
 # agent -> front -------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.device import DeviceDescription, Peak
-from kintune.measure.rpc.address import Address
+from kintune.measure.rpc.address import RpcAddress
 from kintune.wire.child import ResourceLimits
 from kintune.wire.worker_client import interview
 from kintune.wire.worker_loop import WIRE_VERSION
@@ -33,7 +33,7 @@ class OfferedBoard(msgspec.Struct, frozen=True):
     """A board of some type, reached through the compiler's RPC server at an address; programs run in `threads`."""
 
     type: str
-    address: Address
+    address: RpcAddress
     threads: int
 
 

@@ -12,7 +12,7 @@ import msgspec
 from kintune.errors import InputError
 from kintune.workers.fleet.agent import Agent
 from kintune.workers.fleet.file_transfer import PART_BYTES, sweep
-from kintune.workers.fleet.messages import Join, Part
+from kintune.workers.fleet.messages import FilePart, Join
 from kintune.workers.fleet.offer import OfferedDevices, offer_cores, offer_devices
 
 __all__ = ["NodeAgent", "NodeOffer"]
@@ -78,7 +78,7 @@ class NodeAgent:
             data = memoryview(await reference)
             for begin in range(0, max(1, len(data)), PART_BYTES):
                 part = bytes(data[begin : begin + PART_BYTES])
-                self._heard.put_nowait(msgspec.msgpack.encode(Part(digest, offset, part)))
+                self._heard.put_nowait(msgspec.msgpack.encode(FilePart(digest, offset, part)))
                 offset += len(part)
             await asyncio.sleep(0)
 

@@ -15,7 +15,7 @@ import msgspec
 from kintune.errors import InputError
 from kintune.search.family import algorithms
 from kintune_lab.experiment.experiment import Cell, Method, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, OptionError, Options
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Row, Tables
 from kintune_lab.families.samples import group
@@ -31,17 +31,17 @@ _SECONDS_A_FIT = 1.0  # all models of one grouping, a guess
 
 _OPTIONS: dict[str, Option] = {
     **POOL_OPTIONS,
-    "splits": Option(Kind.INTEGER, 10, "how often the pool is split", low=1, high=1000),
+    "splits": Option(OptionKind.INTEGER, 10, "how often the pool is split", low=1, high=1000),
     "split": Option(
-        Kind.TEXT, "random", "try on a random quarter, or on the one measured last", choices=("random", "later")
+        OptionKind.TEXT, "random", "try on a random quarter, or on the one measured last", choices=("random", "later")
     ),
 }
 _METHODS: dict[str, Options] = {
     "trees": {
-        "families": Option(Kind.TEXT, "op", "which subgraphs share a model", choices=algorithms()),
-        "rounds": Option(Kind.INTEGER, 100, "trees of a model", low=1, high=10_000),
-        "depth": Option(Kind.INTEGER, 6, "levels of a tree", low=1, high=16),
-        "rooted": Option(Kind.FLAG, False, "let the models of all families grow from a common one"),
+        "families": Option(OptionKind.TEXT, "op", "which subgraphs share a model", choices=algorithms()),
+        "rounds": Option(OptionKind.INTEGER, 100, "trees of a model", low=1, high=10_000),
+        "depth": Option(OptionKind.INTEGER, 6, "levels of a tree", low=1, high=16),
+        "rooted": Option(OptionKind.FLAG, False, "let the models of all families grow from a common one"),
     }
 }
 

@@ -18,7 +18,7 @@ from kintune_lab.comparison.report import comparison_sections, markdown, to_json
 from kintune_lab.comparison.run import FileSettings, compare_file
 from kintune_lab.comparison.timing import OTHERS
 from kintune_lab.experiment.experiment import Cell, CellFailure, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, Options, Value, threads_option
+from kintune_lab.experiment.option import Option, OptionKind, Options, Value, threads_option
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Tables
 
@@ -52,44 +52,48 @@ def _calibration_files(value: Value) -> list[str]:
 
 _OPTIONS: dict[str, Option] = {
     "model": Option(
-        Kind.TEXT,
+        OptionKind.TEXT,
         help="files, folders, patterns of names, or networks of the zoo",
         required=True,
         files=lambda value: own_files(str(value)),
         expand=find_models,
     ),
     "shapes": Option(
-        Kind.TEXT, "", "shapes of the inputs, with spaces between", check=lambda value: check_shapes(str(value))
+        OptionKind.TEXT, "", "shapes of the inputs, with spaces between", check=lambda value: check_shapes(str(value))
     ),
     "constants": Option(
-        Kind.TEXT,
+        OptionKind.TEXT,
         "",
         "inputs with fixed values, with spaces between",
         check=lambda value: check_constants(str(value)),
         files=lambda value: constant_files(str(value)),
     ),
-    "inputs": Option(Kind.FILE, help="an .npz file with the inputs (they are drawn)"),
-    "minutes": Option(Kind.NUMBER, 2.0, "how long a file is tuned; 0 compiles it only", low=0.0),
-    "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random", low=0),
+    "inputs": Option(OptionKind.FILE, help="an .npz file with the inputs (they are drawn)"),
+    "minutes": Option(OptionKind.NUMBER, 2.0, "how long a file is tuned; 0 compiles it only", low=0.0),
+    "seed": Option(OptionKind.INTEGER, 0, "seed of everything drawn at random", low=0),
     "threads": threads_option("model, in every runtime"),
-    "rtol": Option(Kind.NUMBER, 1e-3, "relative tolerance of outputs", low=0.0),
-    "atol": Option(Kind.NUMBER, 1e-3, "absolute tolerance of outputs", low=0.0),
+    "rtol": Option(OptionKind.NUMBER, 1e-3, "relative tolerance of outputs", low=0.0),
+    "atol": Option(OptionKind.NUMBER, 1e-3, "absolute tolerance of outputs", low=0.0),
     "baselines": Option(
-        Kind.TEXT, ", ".join(COMPARED), "runtimes to compare with, where they are installed", check=_check_others
+        OptionKind.TEXT, ", ".join(COMPARED), "runtimes to compare with, where they are installed", check=_check_others
     ),
-    "rounds": Option(Kind.INTEGER, 10, "rounds in which each runtime has a turn of 5 runs", low=1, high=1000),
-    "keep": Option(Kind.FLAG, False, "keep the executables"),
+    "rounds": Option(OptionKind.INTEGER, 10, "rounds in which each runtime has a turn of 5 runs", low=1, high=1000),
+    "keep": Option(OptionKind.FLAG, False, "keep the executables"),
     "precision": Option(
-        Kind.TEXT,
+        OptionKind.TEXT,
         "fp32",
         "what a result may compute in: fp32, bf16, int8 or auto",
         choices=("fp32", "bf16", "int8", "auto"),
     ),
     "max_error": Option(
-        Kind.NUMBER, DEFAULT_MAX_ERROR, "with a narrower precision: the error allowed at the outputs", low=0.0, high=1.0
+        OptionKind.NUMBER,
+        DEFAULT_MAX_ERROR,
+        "with a narrower precision: the error allowed at the outputs",
+        low=0.0,
+        high=1.0,
     ),
     "calibrate": Option(
-        Kind.TEXT,
+        OptionKind.TEXT,
         "",
         f"inputs to quantise with: an .npz file, a folder of them, or {DRAWN!r} for eight that are drawn; for int8, for"
         " auto, and for baselines in int8",

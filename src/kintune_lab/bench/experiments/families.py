@@ -13,7 +13,7 @@ from kintune.models.ref import parse_ref
 from kintune.search.family import algorithms
 from kintune.tuning.estimation import preparing
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, OptionError, Options
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options
 from kintune_lab.experiment.section import Bar, BarChart, Grid, Section
 from kintune_lab.experiment.tables import Row, Tables, by, words
 from kintune_lab.families.document import families_of
@@ -24,8 +24,8 @@ __all__ = ["EXPERIMENT", "FamilyCounts"]
 
 _SECONDS = 15.0  # to import a network and list its subgraphs, a guess
 _OPTIONS: dict[str, Option] = {
-    "model": Option(Kind.MODEL, required=True, help="the network"),
-    "pool": Option(Kind.FILE, None, "the .npz of its measured programs, for families found from samples"),
+    "model": Option(OptionKind.MODEL, required=True, help="the network"),
+    "pool": Option(OptionKind.FILE, None, "the .npz of its measured programs, for families found from samples"),
 }
 _METHODS: dict[str, Options] = {}
 

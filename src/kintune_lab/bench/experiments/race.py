@@ -17,7 +17,7 @@ from kintune.models.ref import ZOO, parse_ref
 from kintune_lab.bench.report.race import race_sections
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
 from kintune_lab.experiment.experiment import Cell, CellProgress, Method, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, OptionError, Options, Value, threads_option
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options, Value, threads_option
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Tables
 from kintune_lab.race.progress import Pause
@@ -39,7 +39,7 @@ PAUSE = "pause"
 _SECONDS_A_TRIAL = 1.1  # of stock, a guess
 _KNOWLEDGE: dict[str, Option] = {
     "knowledge": Option(
-        Kind.TEXT, NONE, "what it knows beforehand of what the teachers taught", choices=(NONE, HITS, KIN)
+        OptionKind.TEXT, NONE, "what it knows beforehand of what the teachers taught", choices=(NONE, HITS, KIN)
     ),
 }
 
@@ -54,32 +54,43 @@ def _teacher_files(value: Value) -> list[str]:
 
 
 _OPTIONS: dict[str, Option] = {
-    "model": Option(Kind.MODEL, help="what is tuned", required=True),
-    "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random, on all sides", low=0),
-    "trials_per_subgraph": Option(Kind.INTEGER, 128, "stock's trials for each subgraph that it would tune", low=1),
+    "model": Option(OptionKind.MODEL, help="what is tuned", required=True),
+    "seed": Option(OptionKind.INTEGER, 0, "seed of everything drawn at random, on all sides", low=0),
+    "trials_per_subgraph": Option(
+        OptionKind.INTEGER, 128, "stock's trials for each subgraph that it would tune", low=1
+    ),
     "budget_ratio": Option(
-        Kind.NUMBER, 1.0, "how many times stock's seconds the others may spend, unless they say so", low=0.01, high=100
+        OptionKind.NUMBER,
+        1.0,
+        "how many times stock's seconds the others may spend, unless they say so",
+        low=0.01,
+        high=100,
     ),
     "threads": threads_option("model"),
     "teachers": Option(
-        Kind.TEXT,
+        OptionKind.TEXT,
         help="networks, separated by commas, that warm methods know",
         check=_teachers,
         files=_teacher_files,
     ),
-    "teaching_minutes": Option(Kind.NUMBER, 10.0, "how long each teacher is tuned", low=0.01),
-    "passes": Option(Kind.INTEGER, 3, "how often the judge times each program", low=1, high=100),
-    "rounds": Option(Kind.INTEGER, 12, "rounds in which whole networks are timed, 5 runs each", low=1, high=1000),
+    "teaching_minutes": Option(OptionKind.NUMBER, 10.0, "how long each teacher is tuned", low=0.01),
+    "passes": Option(OptionKind.INTEGER, 3, "how often the judge times each program", low=1, high=100),
+    "rounds": Option(OptionKind.INTEGER, 12, "rounds in which whole networks are timed, 5 runs each", low=1, high=1000),
 }
 
 _TOOLS: dict[str, Option] = {
     "tools": Option(
-        Kind.TEXT, "stock", "builder, runner and protocol: the stock tuner's, or our own", choices=get_args(ToolsName)
+        OptionKind.TEXT,
+        "stock",
+        "builder, runner and protocol: the stock tuner's, or our own",
+        choices=get_args(ToolsName),
     ),
 }
 
 _BUDGET: dict[str, Option] = {
-    "budget_ratio": Option(Kind.NUMBER, help="how many times stock's seconds this one may spend", low=0.01, high=100),
+    "budget_ratio": Option(
+        OptionKind.NUMBER, help="how many times stock's seconds this one may spend", low=0.01, high=100
+    ),
 }
 
 _METHODS: dict[str, Options] = {

@@ -15,7 +15,7 @@ from kintune.core.config import Budget, Foresee, Strategy
 from kintune.errors import InputError
 from kintune.search.family import algorithms
 from kintune_lab.experiment.experiment import Cell, Method, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, Options
+from kintune_lab.experiment.option import Option, OptionKind, Options
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Row, Tables
 from kintune_lab.pools.options import POOL_OPTIONS, Pace, check_pool, describe, obtain, seconds_to_collect
@@ -29,17 +29,17 @@ _QUALITIES = (0.8, 0.9, 0.95, 0.99)  # of the speed that the pool's best program
 _SECONDS_A_TRIAL = 0.002  # of a replay, a guess
 _OPTIONS: dict[str, Option] = {
     **POOL_OPTIONS,
-    "runs": Option(Kind.INTEGER, 10, "searches of each strategy, with different seeds", low=1, high=1000),
-    "trials_per_subgraph": Option(Kind.INTEGER, None, "trials of a search (half of the pool)", low=1),
+    "runs": Option(OptionKind.INTEGER, 10, "searches of each strategy, with different seeds", low=1, high=1000),
+    "trials_per_subgraph": Option(OptionKind.INTEGER, None, "trials of a search (half of the pool)", low=1),
 }
 _METHODS: dict[str, Options] = {
     "search": {
-        "families": Option(Kind.TEXT, "op", "which subgraphs learn together", choices=algorithms()),
-        "foresee": Option(Kind.TEXT, "guarded", "what follows a full round", choices=get_args(Foresee)),
-        "budget": Option(Kind.TEXT, "gradient", "who gets the next round", choices=get_args(Budget)),
-        "round_size": Option(Kind.INTEGER, 64, "programs of a full round", low=1, high=4096),
-        "foresee_size": Option(Kind.INTEGER, 16, "programs of a foresee round", low=1, high=4096),
-        "width": Option(Kind.INTEGER, 1, "subgraphs that share a round", low=1, high=4096),
+        "families": Option(OptionKind.TEXT, "op", "which subgraphs learn together", choices=algorithms()),
+        "foresee": Option(OptionKind.TEXT, "guarded", "what follows a full round", choices=get_args(Foresee)),
+        "budget": Option(OptionKind.TEXT, "gradient", "who gets the next round", choices=get_args(Budget)),
+        "round_size": Option(OptionKind.INTEGER, 64, "programs of a full round", low=1, high=4096),
+        "foresee_size": Option(OptionKind.INTEGER, 16, "programs of a foresee round", low=1, high=4096),
+        "width": Option(OptionKind.INTEGER, 1, "subgraphs that share a round", low=1, high=4096),
     }
 }
 

@@ -21,7 +21,7 @@ from kintune.tuning.front.request import TuneRequest
 from kintune_lab.bench.report.charts import curve_charts, numbers, spread_of, stage_charts
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Kind, Option, Options, Value, threads_option
+from kintune_lab.experiment.option import Option, OptionKind, Options, Value, threads_option
 from kintune_lab.experiment.section import Grid, Section
 from kintune_lab.experiment.tables import Row, Tables, by, varying, words
 
@@ -52,20 +52,22 @@ def _target(value: Value) -> None:
 
 
 _OPTIONS: dict[str, Option] = {
-    "model": Option(Kind.MODEL, help="what to tune", required=True),
-    "seed": Option(Kind.INTEGER, 0, "seed of everything drawn at random", low=0),
-    "trials": Option(Kind.INTEGER, help="stop after measuring so many programs", low=1),
-    "minutes": Option(Kind.NUMBER, help="stop after so long", low=0.01),
+    "model": Option(OptionKind.MODEL, help="what to tune", required=True),
+    "seed": Option(OptionKind.INTEGER, 0, "seed of everything drawn at random", low=0),
+    "trials": Option(OptionKind.INTEGER, help="stop after measuring so many programs", low=1),
+    "minutes": Option(OptionKind.NUMBER, help="stop after so long", low=0.01),
     "until": Option(
-        Kind.TEXT, help="stop once the network is so fast: milliseconds, or a share (onnxruntime*0.8)", check=_target
+        OptionKind.TEXT,
+        help="stop once the network is so fast: milliseconds, or a share (onnxruntime*0.8)",
+        check=_target,
     ),
-    "target": Option(Kind.TEXT, "native", "what to tune for"),
+    "target": Option(OptionKind.TEXT, "native", "what to tune for"),
     "threads": threads_option("model"),
     **STRATEGY,
     "records": Option(
-        Kind.FILE, help="what is known beforehand (nothing); each cell starts from a copy", check=_records
+        OptionKind.FILE, help="what is known beforehand (nothing); each cell starts from a copy", check=_records
     ),
-    "compare": Option(Kind.FLAG, True, "time other runtimes as well"),
+    "compare": Option(OptionKind.FLAG, True, "time other runtimes as well"),
 }
 _METHODS: dict[str, Options] = {}
 

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from kintune_lab.fuzz.drawing import Drawer, NoSuchValue, Rule
-from kintune_lab.fuzz.values import FLOATS, Array, Role
+from kintune_lab.fuzz.values import FLOATS, Array, LeafRole
 
 __all__ = ["RULES"]
 
@@ -118,7 +118,7 @@ def _narrow(d: Drawer, operator: str) -> None:
     kind, names = d.choice(fitting), [d.fresh("narrow") for _ in range(3)]
     moved = helper.make_node("Transpose", names[:1], names[1:2], perm=[*range(d.array(x).ndim)][::-1])
     if kind in (TensorProto.INT4, TensorProto.UINT4) or (kind != TensorProto.BFLOAT16 and d.chance(0.5)):
-        scale = d.leaf("float32", (), Role(0.1, 0.5), constant=1)
+        scale = d.leaf("float32", (), LeafRole(0.1, 0.5), constant=1)
         first = helper.make_node("QuantizeLinear", [x, scale], names[:1], output_dtype=kind)
         last = helper.make_node("DequantizeLinear", [names[1], scale], names[2:])
     else:

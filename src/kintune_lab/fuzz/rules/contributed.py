@@ -11,12 +11,12 @@ from kintune_lab.fuzz.drawing import Attributes, Drawer, Rule
 from kintune_lab.fuzz.evaluation import MICROSOFT
 from kintune_lab.fuzz.rules.products import factors
 from kintune_lab.fuzz.rules.windows import groups, window
-from kintune_lab.fuzz.values import POSITIVE, Role
+from kintune_lab.fuzz.values import POSITIVE, LeafRole
 
 __all__ = ["RULES", "fused"]
 
 _REAL = ("float32",)
-_NEAR_ONE = Role(-2, 2)
+_NEAR_ONE = LeafRole(-2, 2)
 _ACTIVATIONS: dict[str, tuple[float, ...]] = {
     **dict.fromkeys(("Relu", "Tanh", "Sigmoid"), ()),
     "LeakyRelu": (0.1,),
@@ -105,7 +105,7 @@ def _embedding(d: Drawer, operator: str) -> None:
     tables = [d.tensor(_REAL, shape=(rows, width)) for rows in (words, steps + d.integer(0, 3))]
     tables.append(d.tensor(_REAL, shape=(2, width)) if segments else "")
     norm = [d.leaf("float32", (width,), _NEAR_ONE) for _ in range(2)]
-    mask = _optional(d, d.leaf("int32", (batch, steps), Role(0, 1)))
+    mask = _optional(d, d.leaf("int32", (batch, steps), LeafRole(0, 1)))
     places = _optional(d, d.indices((batch, steps), steps, "int32", negative=False))
     fused(d, operator, [ids, segments, *tables, *norm, mask, places], {}, d.choice((2, 2, 3)))
 
@@ -117,7 +117,7 @@ def _attention(d: Drawer, operator: str) -> None:
     inputs = [x, d.leaf("float32", (width, 3 * heads * size)), d.leaf("float32", (3 * heads * size,))]
     masks = [(batch, steps), (batch,), (batch, steps, steps)]
     shape = d.choice(masks)
-    mask = d.leaf("int32", shape, Role(1, steps) if len(shape) == 1 else Role(0, 1))
+    mask = d.leaf("int32", shape, LeafRole(1, steps) if len(shape) == 1 else LeafRole(0, 1))
     inputs += [_optional(d, mask), "", _optional(d, d.tensor(_REAL, shape=(batch, heads, steps, steps)))]
     fused(d, operator, inputs, {"num_heads": heads, "unidirectional": d.integer(0, 1)})
 
@@ -128,7 +128,7 @@ def _heads(d: Drawer, operator: str) -> None:
     extents = ((steps, heads * size), (keys, heads * size), (keys, heads * wide))
     inputs = [d.tensor(_REAL, shape=(batch, *each)) for each in extents]
     inputs.append(_optional(d, d.tensor(_REAL, shape=(heads * (2 * size + wide),))))
-    inputs.append(_optional(d, d.leaf("int32", (batch, keys), Role(0, 1))))
+    inputs.append(_optional(d, d.leaf("int32", (batch, keys), LeafRole(0, 1))))
     inputs.append(_optional(d, d.tensor(_REAL, shape=(d.choice((1, batch)), heads, steps, keys))))
     attributes: Attributes = {"num_heads": heads}
     if d.chance(0.3):
@@ -153,7 +153,7 @@ def _few_bits(d: Drawer, operator: str) -> None:
     bits = d.choice((2, 4, 8))
     blocks = -(-depth // block)
     inputs = [x, d.leaf("uint8", (columns, blocks, block * bits // 8), constant=1)]
-    inputs.append(d.leaf("float32", (columns * blocks,), Role(0.004, 0.1), constant=1))
+    inputs.append(d.leaf("float32", (columns * blocks,), LeafRole(0.004, 0.1), constant=1))
     if d.chance(0.5):
         inputs.append(d.leaf("uint8", (columns * -(-blocks * bits // 8),), constant=1))
     if d.chance(0.3):

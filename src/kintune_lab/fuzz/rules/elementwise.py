@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kintune_lab.fuzz.drawing import Attributes, Drawer, Rule
-from kintune_lab.fuzz.values import ALL, FLOATS, NUMBERS, POSITIVE, Role
+from kintune_lab.fuzz.values import ALL, FLOATS, NUMBERS, POSITIVE, LeafRole
 
 __all__ = ["RULES"]
 
@@ -12,7 +12,7 @@ def _batch_norm(d: Drawer, operator: str) -> None:
     x = d.tensor(FLOATS, rank=(2, 3, 4, 5))
     channels = d.array(x).shape[1]
     dtype = d.dtype(x)
-    vectors = [d.leaf(dtype, (channels,), Role(-2, 2)) for _ in range(3)]
+    vectors = [d.leaf(dtype, (channels,), LeafRole(-2, 2)) for _ in range(3)]
     variance = d.leaf(dtype, (channels,), POSITIVE)
     d.node(operator, [x, *vectors, variance], {} if d.chance(0.5) else {"epsilon": 1e-3})
 
@@ -24,14 +24,14 @@ def _instance_norm(d: Drawer, operator: str) -> None:
     if operator == "GroupNormalization":
         attributes["num_groups"] = groups = d.choice([g for g in (1, 2, 4, channels) if channels % g == 0])
         channels = channels if d.opset >= 21 else groups
-    d.node(operator, [x, *(d.leaf(d.dtype(x), (channels,), Role(-2, 2)) for _ in range(2))], attributes)
+    d.node(operator, [x, *(d.leaf(d.dtype(x), (channels,), LeafRole(-2, 2)) for _ in range(2))], attributes)
 
 
 def _layer_norm(d: Drawer, operator: str) -> None:
     x = d.tensor(FLOATS, rank=(1, 2, 3, 4))
     shape = d.array(x).shape
     axis = d.axis(len(shape))
-    inputs = [x, d.leaf(d.dtype(x), shape[axis % len(shape) :], Role(-2, 2))]
+    inputs = [x, d.leaf(d.dtype(x), shape[axis % len(shape) :], LeafRole(-2, 2))]
     if operator == "LayerNormalization" and d.chance(0.6):
         inputs.append(d.tensor((d.dtype(x),), shape=shape[axis % len(shape) :]))
     outputs = d.choice((1, 1, 1, 3)) if operator == "LayerNormalization" else 1
@@ -79,7 +79,7 @@ def _divide(d: Drawer, operator: str) -> None:
     if value.dtype.kind == "f":
         d.node(operator, [x, d.tensor((value.dtype.name,), shape=shape)], attributes)
         return
-    divisor = d.leaf(value.dtype.name, shape, Role(1, 9))
+    divisor = d.leaf(value.dtype.name, shape, LeafRole(1, 9))
     if value.dtype.kind == "i" and d.chance(0.4):
         divisor = d.constant(-(d.array(divisor) + 1), value.dtype.name)
     d.node(operator, [x, divisor], attributes)
@@ -91,13 +91,13 @@ def _power(d: Drawer, operator: str) -> None:
     if d.chance(0.5):
         exponent = d.constant(d.choice((2, 3, 0, 1)), value.dtype.name)
     else:
-        exponent = d.leaf(value.dtype.name, d.broadcastable(value.shape), Role(0, 3))
+        exponent = d.leaf(value.dtype.name, d.broadcastable(value.shape), LeafRole(0, 3))
     d.node(operator, [x, exponent], {})
 
 
 def _bit_shift(d: Drawer, operator: str) -> None:
     x = d.tensor(("uint8", "uint16", "uint32", "uint64"))
-    shift = d.leaf(d.dtype(x), d.broadcastable(d.array(x).shape), Role(0, 7))
+    shift = d.leaf(d.dtype(x), d.broadcastable(d.array(x).shape), LeafRole(0, 7))
     d.node(operator, [x, shift], {"direction": d.choice(("LEFT", "RIGHT"))})
 
 

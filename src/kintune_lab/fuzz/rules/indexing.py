@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kintune_lab.fuzz.drawing import Attributes, Drawer, Rule
-from kintune_lab.fuzz.values import ALL, FLOATS, Role
+from kintune_lab.fuzz.values import ALL, FLOATS, LeafRole
 
 __all__ = ["RULES"]
 
@@ -65,7 +65,7 @@ def _gather_nd(d: Drawer, operator: str) -> None:
     sizes = value.shape[batch : batch + depth]
     if operator == "GatherND":
         places = np.stack([d.rng.integers(0, size, outer) for size in sizes], axis=-1)
-        indices = d.leaf("int64", places.shape, Role(0, min(sizes) - 1)) if d.chance(0.5) else d.constant(places)
+        indices = d.leaf("int64", places.shape, LeafRole(0, min(sizes) - 1)) if d.chance(0.5) else d.constant(places)
         d.node(operator, [x, indices], {"batch_dims": batch} if batch else {})
         return
     attributes: Attributes = {}
@@ -117,7 +117,7 @@ def _reverse_sequence(d: Drawer, operator: str) -> None:
     x = d.tensor(ALL, rank=(2, 3), where=lambda v: v.size > 0)
     batch, time = d.choice(((0, 1), (1, 0)))
     shape = d.array(x).shape
-    lengths = d.leaf("int64", (shape[batch],), Role(1, shape[time]))
+    lengths = d.leaf("int64", (shape[batch],), LeafRole(1, shape[time]))
     d.node(operator, [x, lengths], {"batch_axis": batch, "time_axis": time})
 
 
@@ -127,7 +127,7 @@ def _tensor_scatter(d: Drawer, operator: str) -> None:
     axis = value.ndim - 2
     steps = d.integer(1, value.shape[axis])
     shape = (*value.shape[:axis], steps, *value.shape[axis + 1 :])
-    starts = d.leaf("int64", (value.shape[0],), Role(0, value.shape[axis] - steps))
+    starts = d.leaf("int64", (value.shape[0],), LeafRole(0, value.shape[axis] - steps))
     d.node(operator, [x, d.tensor((value.dtype.name,), shape=shape), starts], {"axis": -2})
 
 

@@ -9,11 +9,11 @@ from kintune_lab.fuzz.evaluation import MICROSOFT
 from kintune_lab.fuzz.rules.contributed import fused
 from kintune_lab.fuzz.rules.products import factors
 from kintune_lab.fuzz.rules.windows import groups, window
-from kintune_lab.fuzz.values import BYTES, Role
+from kintune_lab.fuzz.values import BYTES, LeafRole
 
 __all__ = ["RULES"]
 
-_SCALE = Role(0.004, 0.1)
+_SCALE = LeafRole(0.004, 0.1)
 
 
 def _scale_of(d: Drawer, shape: tuple[int, ...] = ()) -> str:
@@ -76,7 +76,7 @@ def _conv_integer(d: Drawer, operator: str) -> None:
         w_zero = d.constant(np.full((features,), d.array(w_zero)), d.dtype(w))
     inputs = [x, _scale_of(d), x_zero, w, scales, w_zero, _scale_of(d), _zero_of(d, d.dtype(x))]
     if d.chance(0.5):
-        inputs.append(d.leaf("int32", (features,), Role(-2000, 2000)))
+        inputs.append(d.leaf("int32", (features,), LeafRole(-2000, 2000)))
     d.node(operator, inputs, attributes)
 
 
@@ -176,7 +176,7 @@ def _qgemm(d: Drawer, operator: str) -> None:
     columns = d.extent()
     b = d.tensor(BYTES, shape=(columns, depth) if attributes["transB"] else (depth, columns))
     inputs = [part for name in (a, b) for part in (name, _scale_of(d), _zero_of(d, d.dtype(name)))]
-    inputs.append(d.leaf("int32", (columns,), Role(-2000, 2000)) if d.chance(0.5) else "")
+    inputs.append(d.leaf("int32", (columns,), LeafRole(-2000, 2000)) if d.chance(0.5) else "")
     if d.chance(0.7):
         inputs += [_scale_of(d), _zero_of(d, d.dtype(a))]
     fused(d, operator, inputs, attributes)
@@ -204,7 +204,7 @@ def _qattention(d: Drawer, operator: str) -> None:
     width = d.choice((4, 8, 17))
     x, w = d.tensor(BYTES, shape=(batch, steps, width)), d.leaf("int8", (width, 3 * heads * size), constant=1)
     inputs = [x, w, d.leaf("float32", (3 * heads * size,)), _scale_of(d), _scale_of(d)]
-    inputs.append(d.leaf("int32", (batch, steps), Role(0, 1)) if d.chance(0.3) else "")
+    inputs.append(d.leaf("int32", (batch, steps), LeafRole(0, 1)) if d.chance(0.3) else "")
     inputs += [_zero_of(d, d.dtype(x)), _zero_of(d, "int8")] if d.chance(0.7) else []
     fused(d, operator, inputs, {"num_heads": heads, "unidirectional": d.integer(0, 1)})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kintune_lab.fuzz.drawing import Attributes, Drawer, Rule
-from kintune_lab.fuzz.values import Role
+from kintune_lab.fuzz.values import LeafRole
 
 __all__ = ["RULES"]
 
@@ -28,12 +28,12 @@ def _draw_recurrent(d: Drawer, operator: str) -> None:
     steps, batch = (second, first) if batch_first else (first, second)
 
     def tensor(*shape: int) -> str:
-        return d.leaf("float32", shape, Role(-1.5, 1.5))
+        return d.leaf("float32", shape, LeafRole(-1.5, 1.5))
 
     inputs = [x, tensor(directions, gates * hidden, features), tensor(directions, gates * hidden, hidden)]
     states = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
     inputs.append(tensor(directions, 2 * gates * hidden) if d.chance(0.6) else "")
-    inputs.append(d.leaf("int32", (batch,), Role(1, steps)) if d.chance(0.25) else "")
+    inputs.append(d.leaf("int32", (batch,), LeafRole(1, steps)) if d.chance(0.25) else "")
     inputs.append(tensor(*states) if d.chance(0.4) else "")
     if operator == "LSTM":
         inputs.append(tensor(*states) if d.chance(0.4) else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kintune_lab.fuzz.drawing import Attributes, Drawer, NoSuchValue, Rule
-from kintune_lab.fuzz.values import Role
+from kintune_lab.fuzz.values import LeafRole
 
 __all__ = ["RULES"]
 
@@ -54,7 +54,7 @@ def _rotary(d: Drawer, operator: str) -> None:
 
 def _grid_sample(d: Drawer, operator: str) -> None:
     x = d.tensor(("float32", "float64"), rank=4)
-    grid = d.leaf(d.dtype(x), (d.array(x).shape[0], d.extent(8), d.extent(8), 2), Role(-1.2, 1.2))
+    grid = d.leaf(d.dtype(x), (d.array(x).shape[0], d.extent(8), d.extent(8), 2), LeafRole(-1.2, 1.2))
     modes = ("bilinear", "nearest", "bicubic") if d.opset < 20 else ("linear", "nearest", "cubic")
     attributes: Attributes = {"mode": d.choice(modes), "align_corners": d.integer(0, 1)}
     attributes["padding_mode"] = d.choice(("zeros", "border", "reflection"))

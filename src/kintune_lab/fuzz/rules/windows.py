@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from kintune_lab.fuzz.drawing import Attributes, Drawer, Rule
-from kintune_lab.fuzz.values import BYTES, FLOATS, Role
+from kintune_lab.fuzz.values import BYTES, FLOATS, LeafRole
 
 __all__ = ["RULES", "groups", "window"]
 
@@ -61,7 +61,7 @@ def _conv_transpose(d: Drawer, operator: str) -> None:
     kernel, attributes = window(d, tuple(spatial))
     group = int(d.choice([1, 1, *(g for g in (2, 4) if channels % g == 0)]))
     features = int(d.choice((1, 2, 3, 8)))
-    inputs = [x, d.leaf(d.dtype(x), (channels, features, *kernel), Role(-2, 2))]  # zeros are multiplied with them
+    inputs = [x, d.leaf(d.dtype(x), (channels, features, *kernel), LeafRole(-2, 2))]  # zeros are multiplied with them
     if d.chance(0.5):
         inputs.append(d.tensor((d.dtype(x),), shape=(features * group,)))
     if d.chance(0.3) and "strides" in attributes:
@@ -108,7 +108,7 @@ def _roi(d: Drawer, operator: str) -> None:
     x = d.tensor(("float32", "float64") if operator == "RoiAlign" else ("float32",), rank=4)
     batch = d.array(x).shape[0]
     boxes = d.integer(1, 4)
-    rois = d.leaf(d.dtype(x), (boxes, 4), Role(0, 6, sorted_=True))
+    rois = d.leaf(d.dtype(x), (boxes, 4), LeafRole(0, 6, sorted_=True))
     if operator == "RoiAlign":
         attributes: Attributes = {"output_height": d.integer(1, 3), "output_width": d.integer(1, 3)}
         attributes |= {"sampling_ratio": d.integer(0, 2), "spatial_scale": d.choice((1.0, 0.5))}
