@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kintune.errors import BuildError
 
 __all__ = ["as_build_error", "left_out"]
+
+_log = logging.getLogger(__name__)
 
 _LONGEST = 200  # characters of the error's text that the message has
 
@@ -34,7 +36,7 @@ def left_out(failing: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        print(f"{failing}: {_line(error)}", file=sys.stderr, flush=True)
+        _log.warning(f"{failing}: {_line(error)}")
 
 
 def _line(error: Exception) -> str:

@@ -6,6 +6,7 @@ A network whose single run of the check is out of proportion is profiled, with o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from kintune.profiling.timing import ProfileRequest
 from kintune.validate.validation import TUNED, located_item, validate
 
 __all__ = ["find_slow_parts", "is_out_of_proportion", "validate_with_slow_parts"]
+
+_log = logging.getLogger(__name__)
 
 _TWICE = 2.0
 _SUSPECT = 1.5  # times the single run of onnxruntime, which is not optimised there
@@ -96,7 +99,7 @@ def find_slow_parts(
             found = min(found, profile(request), key=lambda each: each.run_ms)
         names = {} if item.onnx is None else _names(Path(item.onnx))
     except (KintuneError, EngineError) as error:
-        print(f"the network takes long, and could not be profiled: {error}")
+        _log.warning(f"the network takes long, and could not be profiled: {error}")
         return ()
     return tuple(sorted(_slow(found, names), key=lambda part: -part.us))
 

@@ -6,6 +6,7 @@ other runtime refuses, or of which rounding leaves nothing to say, is not compar
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -30,6 +31,8 @@ from kintune.validate.validation_run import FAST, REFERENCES, TUNED, ValidationR
 from kintune.wire.worker_client import WorkerRefused
 
 __all__ = ["ExtremeCheck", "ExtremeDifference", "hides_nan", "settled", "spreads", "typical"]
+
+_log = logging.getLogger(__name__)
 
 _MOST_SECONDS = 1.5  # of all runs on extreme inputs: a tenth of the shortest compilations
 _LEAST_SECONDS, _TIMES = 10.0, 50  # a run that takes longer than this, and than so many usual ones, is ended
@@ -146,7 +149,7 @@ class ExtremeCheck:
         return Path(self._run.outputs_path(name, at)).exists()
 
     def _say(self, each: ExtremeInputs, why: str) -> None:
-        print(f"not compared on {each.name}: {why}")
+        _log.info(f"not compared on {each.name}: {why}")
 
     def _difference(self, at: int, each: ExtremeInputs) -> Difference:
         """The difference on one set: with less and less that is held against the tuned network, until there is none."""

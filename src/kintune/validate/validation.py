@@ -6,6 +6,7 @@ docs/design/validation.md.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable
@@ -34,6 +35,8 @@ from kintune.validate.validation_run import REFERENCES, TUNED, UNTUNED, Validati
 from kintune.wire.staging import locate
 
 __all__ = ["TUNED", "UNTUNED", "located_item", "validate", "validate_executable"]
+
+_log = logging.getLogger(__name__)
 
 _ON_CPU = "runs on the CPU here: its numbers are compared, its speed is not"
 
@@ -190,7 +193,7 @@ def _alone_result(item: ValidationItem, alone: ProgramComparison) -> ValidationR
 def _alone_fields(item: ValidationItem, alone: ProgramComparison) -> dict[str, Any]:
     """What a result says of single subgraphs; those that were left out are listed in the log."""
     if alone.left_out:
-        print(f"not compared by themselves: {', '.join(item.titles.get(w, w) for w in alone.left_out)}")
+        _log.info(f"not compared by themselves: {', '.join(item.titles.get(w, w) for w in alone.left_out)}")
     return {
         "alone": tuple(item.titles.get(workload, workload) for workload in alone.compared),
         "not_alone": {item.titles.get(workload, workload): why for workload, why in alone.left_out.items()},

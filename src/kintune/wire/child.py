@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import faulthandler
 import gc
+import logging
 import os
 import re
 import resource
@@ -67,6 +68,7 @@ def connect(argv: Sequence[str] | None = None) -> tuple[Channel[ToWorker], list[
     all its processes, and they would look like failures of the items at work.  The kernel kills this process when the
     front dies, even if native code never returns, and kills it before others when memory runs out.  The process applies
     the `ResourceLimits` of its environment to itself.  If native code crashes, Python prints where; see `last_words`.
+    Log lines go to standard error.
 
     Args:
         argv: the arguments, by default those of the process.
@@ -77,6 +79,8 @@ def connect(argv: Sequence[str] | None = None) -> tuple[Channel[ToWorker], list[
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable(all_threads=False)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("kintune").setLevel(logging.INFO)
     _die_with_parent()
     _go_first_when_memory_runs_out()
     if LIMITS_VARIABLE in os.environ:

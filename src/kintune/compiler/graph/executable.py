@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-import sys
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -31,6 +31,8 @@ from kintune.runtime.vm_executable import VmExecutable
 from kintune.search.sketch_program import program_of
 
 __all__ = ["build_executable", "build_plans", "build_vm_executable", "describe_build"]
+
+_log = logging.getLogger(__name__)
 
 
 def describe_build(
@@ -175,7 +177,7 @@ def _tried(made: Executable, workloads: Sequence[Mapping[str, str]]) -> Executab
                 tried = of_plan.unproven
             except RuntimeError as error:
                 wrong = ""
-                print(f"kernels cannot run between guard pages: {error}", file=sys.stderr, flush=True)
+                _log.warning(f"kernels cannot run between guard pages: {error}")
             if wrong:
                 name = own_kernel(wrong.split()[0])
                 raise BuildError(wrong, {workloads[number][name]} if name in workloads[number] else frozenset())

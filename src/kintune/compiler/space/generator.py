@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import platform
 import sys
 import threading
@@ -21,6 +22,8 @@ from kintune.compiler.tir import SCHEDULED
 from kintune.runtime.target import capabilities
 
 __all__ = ["default_schedule", "default_schedules", "load_intrinsics", "space_generator"]
+
+_log = logging.getLogger(__name__)
 
 
 _SHARED_REDUCTION = ms.schedule_rule.CrossThreadReduction
@@ -77,7 +80,7 @@ def _rows_of(function: Any) -> Any:
     try:
         return write_rows(function)
     except RuntimeError as error:  # raised by the compiler
-        print(f"rows cannot be written: {error}", file=sys.stderr, flush=True)
+        _log.warning(f"rows cannot be written: {error}")
         return None
 
 

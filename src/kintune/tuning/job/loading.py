@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import msgspec
@@ -21,6 +22,8 @@ from kintune.tuning.job.quantising import quantise
 from kintune.tuning.job.quantising_weights import quantise_weights
 
 __all__ = ["load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
+
+_log = logging.getLogger(__name__)
 
 
 def load_quantised(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...], QuantisedModel | None]:
@@ -70,11 +73,11 @@ def _load(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str
     except ModelError as error:
         if not (may_run_in_onnxruntime(spec) and can_partition(spec.model)):
             raise
-        print(f"not compiled as a whole: {error}")
+        _log.info(f"not compiled as a whole: {error}")
         try:
             return load_partitioned(spec.model, target, conservative=spec.conservative), ()
         except ModelError as refused:
-            print(f"not compiled in parts either: {refused}")
+            _log.info(f"not compiled in parts either: {refused}")
             if isinstance(error, UnsupportedValues):  # then it is up to onnxruntime
                 raise
             if type(error) is ModelError and isinstance(refused, RefusedByOnnxRuntime):  # a model with an error

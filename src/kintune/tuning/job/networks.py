@@ -6,7 +6,7 @@ them have is tuned once.
 
 from __future__ import annotations
 
-import sys
+import logging
 import traceback
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -37,6 +37,8 @@ from kintune.search.sketch_program import by_program, narrow
 from kintune_runtime.library import checksum
 
 __all__ = ["Networks", "PartitionedModel", "ShapedNetwork", "load_networks", "lower_network"]
+
+_log = logging.getLogger(__name__)
 
 
 class PartitionedModel(NamedTuple):
@@ -262,7 +264,7 @@ def lower_network(
         traceback.print_exc()
         cause = cause_line(error)
         if not conservative:
-            print("lowering it without layout conversion", file=sys.stderr)
+            _log.warning("lowering it without layout conversion")
             lowered, _, _ = lower_network(model, target, conservative=True)
             note = f"layouts were left as they are, which may cost speed: converting them failed ({cause})"
             return lowered, True, (note,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, TypeAlias
@@ -34,6 +35,8 @@ from kintune.tuning.job.handover import EVERYTHING
 from kintune.tuning.job.networks import Networks, PartitionedModel, ShapedNetwork, lower_network
 
 __all__ = ["RefusedByOnnxRuntime", "can_partition", "load_partitioned"]
+
+_log = logging.getLogger(__name__)
 
 _MOST_TOLD = 6  # operators in a note
 _MOST_NAMED = 3  # nodes of a region in the log
@@ -141,7 +144,7 @@ def _networks(
         try:
             made = _known.get(key) or _lowered(found, region, number, ref.name, digest, target, conservative)
         except ModelError as error:
-            print(f"{region.name} ({_some(region.nodes)}) stays with onnxruntime: {error}")
+            _log.info(f"{region.name} ({_some(region.nodes)}) stays with onnxruntime: {error}")
             raise _RegionFailed(region) from error
         used[key] = _known[key] = made
         network, in_fact, notes = made

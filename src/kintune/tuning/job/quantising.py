@@ -5,6 +5,7 @@ Half of these files choose the ranges of tensors and the layers that are quantis
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ from kintune.tuning.job.quantised_file import QuantisedModel, quantised_once
 from kintune.validate.score import ScoreOrder, score
 
 __all__ = ["HELD_BACK_SHARE", "declared_inputs", "quantise", "set_of_inputs", "split"]
+
+_log = logging.getLogger(__name__)
 
 HELD_BACK_SHARE = 0.9
 """The share of the budget that onnxruntime may use on inputs held back: our kernels round a little differently."""
@@ -116,7 +119,7 @@ class _Quantisation:
         files, self._held_back = split(spec.calibration_files)
         self._files = files[:_MOST_SETS]
         first = next(self._sets(files))
-        print(f"finding the ranges of the tensors of {path.name} on {len(files)} sets of inputs")
+        _log.info(f"finding the ranges of the tensors of {path.name} on {len(files)} sets of inputs")
         self._quantiser = Quantiser(path, self._sets(files), first, directory, self._threads)
         every = [layer.name for layer in self._quantiser.layers]
         self._original = open_on(path, self._threads)
@@ -146,7 +149,7 @@ class _Quantisation:
                 break
             onnx.save(self._quantiser.quantised(choice.layers), written)
             error, is_within = self._check(written)
-            print(
+            _log.info(
                 f"{len(choice.layers)} of {len(layers)} layers quantised: error {choice.error:.3g}, checked {error:.3g}"
             )
             if is_within:
@@ -203,7 +206,7 @@ class _Quantisation:
                 output_error(run(session, feeds), run(self._original, feeds)) for feeds in self._sets(self._held_back)
             )
         except Exception as problem:  # onnxruntime raises its own kinds
-            print(f"onnxruntime does not run the quantised model: {cause_line(problem)}")
+            _log.info(f"onnxruntime does not run the quantised model: {cause_line(problem)}")
             return math.inf, False
         if self._metric is not None:
             return error, self._lost(self._metric, written, held_back=True) <= self._metric.max_drop

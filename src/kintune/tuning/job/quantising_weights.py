@@ -6,6 +6,7 @@ different inputs are drawn for the two.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ from kintune.tuning.job.quantised_file import QuantisedModel, quantised_once
 from kintune.tuning.job.quantising import HELD_BACK_SHARE, declared_inputs, set_of_inputs, split
 
 __all__ = ["quantise_weights"]
+
+_log = logging.getLogger(__name__)
 
 _SHARE = 0.8  # of the budget, on the inputs of the choice
 _STRICTER = 0.7  # of that, after the error was too large on other inputs
@@ -87,7 +90,9 @@ class _Quantisation:
             if not choice.layers:
                 break
             (_, checked), within = self._measured(choice.layers, written)
-            print(f"weights of {len(choice.layers)} of {len(layers)} layers in {self._bits} bits: error {checked:.3g}")
+            _log.info(
+                f"weights of {len(choice.layers)} of {len(layers)} layers in {self._bits} bits: error {checked:.3g}"
+            )
             if within:
                 return self._result(sorted(choice.layers), choice.left, checked, everything[0])
             limit *= _STRICTER

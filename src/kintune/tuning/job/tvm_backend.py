@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -59,6 +60,8 @@ from kintune.tuning.job.region_check import first_wrong_node
 from kintune.validate.baselines import BaselineModel, run_on, takes
 
 __all__ = ["TvmBackend"]
+
+_log = logging.getLogger(__name__)
 
 
 class TvmBackend:
@@ -372,7 +375,7 @@ class TvmBackend:
         manifest = self._manifest(networks.name, networks.digest, first, chosen, more)
         reused = sum(candidate.digest in kernels for candidate in chosen.values())
         functions = {workload for lowered, _ in built for workload in lowered.functions.values()}
-        print(f"{reused} of {len(functions)} kernels were compiled already")
+        _log.info(f"{reused} of {len(functions)} kernels were compiled already")
         made: Executable | VmExecutable
         if len(built) > 1:
             networks_built = (lowered for lowered, _ in built)
