@@ -32,7 +32,7 @@ def as_build_error(failing: str = "") -> Iterator[None]:
 
 @contextmanager
 def left_out(failing: str) -> Iterator[None]:
-    """Suppress an error of the block, and log it to stderr: other programs compute the workload."""
+    """Suppress an error of the block, and log it: other programs compute the workload."""
     try:
         yield
     except Exception as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -196,10 +196,10 @@ class Compiler:
         for workload in lowered.workloads:
             rng = np.random.default_rng((*seed, int(workload.digest, 16)))
             groups: dict[str, list[Sketch]] = {}
-            with contextlib.redirect_stderr(io.StringIO()) as said:
+            with _logged_faults() as faults:
                 for sketch in self._sketches(workload):
                     groups.setdefault(_title(sketch), []).append(sketch)
-            refused += [line.partition(":")[0] for line in said.getvalue().splitlines() if " fail" in line]
+            refused += [line.partition(":")[0] for line in faults]
             for _ in range(_DRAWN if groups else 0):
                 program = groups[sorted(groups)[int(rng.integers(len(groups)))]]
                 sketch = program[int(rng.integers(len(program)))]
@@ -217,6 +217,19 @@ class Compiler:
         from kintune.compiler.space.sketches import generate_sketches
 
         return generate_sketches(workload.digest, workload.module, self._target)
+
+
+@contextlib.contextmanager
+def _logged_faults() -> Iterator[list[str]]:
+    """What `kintune.compiler.faults` logs in the block."""
+    log, handler = logging.getLogger("kintune.compiler.faults"), logging.Handler()
+    lines: list[str] = []
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    log.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(handler)
 
 
 Choose: TypeAlias = Callable[[Compiler, "Lowered", Sequence[int]], Chosen]
