@@ -171,7 +171,7 @@ def test_what_does_not_come_within_its_time_is_told(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-@pytest.mark.needs("ziglang")
+@pytest.mark.needs("ziglang", "cyclonedx")
 @pytest.mark.timeout(1800)
 def test_a_release_can_be_made_of_what_is_here(tmp_path: Path) -> None:
     probe = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path), "click"]
