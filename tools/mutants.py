@@ -68,7 +68,7 @@ def _subpackage(name: str, marks: str = "not slow", left_out: tuple[str, ...] = 
     return Part((f"src/kintune/{name}/**/*.py",), (f"tests/{name}",), marks, left_out)
 
 
-_READERS = ("kernels/contraction", "kernels/reading", "programs/padding_block")
+_READERS = ("blocks", "contraction", "cutting", "epilogue", "padding_block", "reading")
 
 PARTS: Mapping[str, Part] = {
     **{name: _subpackage(name) for name in ("core", "search", "scheduler", "records")},
@@ -77,8 +77,8 @@ PARTS: Mapping[str, Part] = {
         "validate", "not slow and not tvm", ("baselines", "baseline_worker", "validation_run", "validation")
     ),
     "readers": Part(
-        tuple(f"src/kintune/compiler/{name}.py" for name in _READERS),
-        ("tests/compiler/kernels/test_reading.py",),
+        tuple(f"src/kintune/compiler/kernels/{name}.py" for name in _READERS),
+        tuple(f"tests/compiler/kernels/test_{name}.py" for name in ("cutting", "epilogue", "reading")),
     ),
 }
 """What is mutated, by name; `readers` are the files that read what a kernel computes."""

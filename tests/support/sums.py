@@ -5,7 +5,7 @@ A new program or instruction is a row of `WRITERS`; a new kind of sums is one of
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,8 +30,9 @@ __all__ = [
     "Image",
     "Product",
     "Writer",
+    "built",
     "drawn_operands",
-    "run_with",
+    "extreme_operands",
     "runs_here",
 ]
 
@@ -121,20 +122,40 @@ def drawn_operands(module: Any) -> list[np.ndarray[Any, Any]]:
     return found
 
 
-def run_with(module: Any, arrays: Collection[Any], *, proven: bool) -> np.ndarray[Any, Any]:
-    """What a written module stores in its last parameter; all accesses must be `proven` to be in bounds, if so."""
+def extreme_operands(arrays: Sequence[Any], random: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+    """The arrays at extremes of their types: of floats, one element of the data is infinite or NaN; of integers, all
+    elements of an array are its type's greatest, or least.
+    """
+    found = [each.copy() for each in arrays]
+    if found[0].dtype.kind == "f":
+        found[0].flat[random.integers(found[0].size)] = random.choice((np.inf, -np.inf, np.nan))
+        return found
+    for each in found[:2]:
+        each.fill(random.choice((np.iinfo(each.dtype).min, np.iinfo(each.dtype).max)))
+    return found
+
+
+def built(module: Any, *, proven: bool) -> Callable[[Collection[Any]], np.ndarray[Any, Any]]:
+    """A function that gives what a written module stores in its last parameter, from arrays for the others.
+
+    All accesses must be `proven` to be in bounds, if so.
+    """
     import tvm
 
     from kintune.compiler.bounds import keeping_lowered, prove
 
     result = module["main"].params[-1]
-    tensors = [tvm.runtime.tensor(each) for each in arrays]
-    out = tvm.runtime.tensor(np.zeros(tuple(map(int, result.shape)), str(result.dtype)))
     with keeping_lowered() as functions:
-        built = tvm.compile(module, native_target())
+        library = tvm.compile(module, native_target())
     assert not proven or [line for each in functions.values() for line in prove(each).unproven] == []
-    built["main"](*tensors, out)
-    return np.asarray(out.numpy())
+
+    def run(arrays: Collection[Any]) -> np.ndarray[Any, Any]:
+        tensors = [tvm.runtime.tensor(each) for each in arrays]
+        out = tvm.runtime.tensor(np.zeros(tuple(map(int, result.shape)), str(result.dtype)))
+        library["main"](*tensors, out)
+        return np.asarray(out.numpy())
+
+    return run
 
 
 class Product(msgspec.Struct, frozen=True):

@@ -28,6 +28,13 @@ def test_a_name_keeps_its_place_whatever_else_is_drawn(names: set[str], count: i
     assert mutants.drawn(fewer, len(names), seed) == [n for n in mutants.drawn(names, len(names), seed) if n in fewer]
 
 
+@pytest.mark.parametrize("part", mutants.PARTS)
+def test_each_part_has_all_its_sources_and_tests(part: str) -> None:
+    found = mutants.PARTS[part]
+    assert all(list(ROOT.glob(pattern)) for pattern in found.sources)
+    assert all((ROOT / place).exists() for place in found.tests)
+
+
 def test_each_explained_mutant_is_of_a_line_that_is_still_there() -> None:
     for change, reason in mutants.explained().items():
         module, _, _ = change.function.partition(":")

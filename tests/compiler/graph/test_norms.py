@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from tests.support.examples import compiled_examples
+from tests.support.extreme_runs import extreme_difference
 from tests.support.graphs import Graph, run_onnxruntime
 
 if TYPE_CHECKING:
@@ -110,6 +112,21 @@ def test_norms_compute_what_onnxruntime_does(
     found = run_program(assemble(lower(load(parse_ref(str(path))).module, cpu), {}, cpu), x)
     for one, other, spelling in zip(found, run_onnxruntime(path, x), drawn, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4, err_msg=str(spelling))
+
+
+@compiled_examples(4, derandomize=True, phases=[Phase.generate])
+@given(drawn=st.lists(spellings, min_size=4, max_size=4))
+def test_norms_keep_extremes(drawn: list[Spelling], tmp_path_factory: pytest.TempPathFactory) -> None:
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+    from kintune_lab.fuzz.compiling import Compiler
+
+    g = Graph()
+    results = [_spell(g, "x", spelling) for spelling in drawn]
+    path = g.save(tmp_path_factory.mktemp("norms") / "model.onnx", SHAPE, results)
+    executable = Compiler().compile(load(parse_ref(str(path))))
+    x = np.random.default_rng(1).standard_normal(SHAPE, dtype=np.float32)
+    assert extreme_difference(executable, onnx.load(path), {"x": x}, 1e-3, 1e-3) == "", drawn
 
 
 def _recognised(g: Graph, shape: tuple[int, ...], result: str, folder: Path) -> list[str]:

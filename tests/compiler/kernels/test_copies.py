@@ -1,10 +1,15 @@
-"""Functions that copy rows are valid LLVM for any x86, whatever this CPU has."""
+"""Functions that copy rows are valid LLVM for any x86, whatever this CPU has, and round as numbers are rounded."""
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from tests.compiler.programs.test_touched_bytes import library_of, needs
+from tests.support.bf16 import bits, widened
 
 pytestmark = pytest.mark.tvm
 
@@ -29,3 +34,23 @@ def test_copies_compile_for_any_x86(features: str, tmp_path: Path) -> None:
 
     made = compiled(copying_text(converts=False).whole, features, tmp_path)
     assert all(name in made for name in (b"kt_round", b"kt_copy", b"kt_zero"))
+
+
+@pytest.mark.parametrize("converts", [False, True])
+def test_floats_are_rounded_to_the_nearest(converts: bool, tmp_path: Path) -> None:
+    """All signs, exponents and upper digits, with lower ones around ties; an instruction makes zeros of denormals."""
+    from kintune.compiler.kernels.copies import copying_text
+
+    if converts:
+        needs("avx512bf16")
+    low = np.array((0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF), np.uint32)
+    floats = ((np.arange(1 << 16, dtype=np.uint32) << 16)[:, None] | low).reshape(-1).view(np.float32)
+    found = np.zeros(floats.size, np.uint16)
+    library = ctypes.CDLL(str(library_of(copying_text(converts=converts).whole, tmp_path)))
+    library.kt_round(ctypes.c_void_p(floats.ctypes.data), ctypes.c_void_p(found.ctypes.data), floats.size, 64)
+    rounded, is_nan = widened(found), np.isnan(floats)
+    np.testing.assert_array_equal(np.isnan(rounded), is_nan)
+    tiny = np.abs(floats) < np.finfo(np.float32).tiny
+    kept = ~is_nan & ~(tiny if converts else np.zeros_like(tiny))
+    np.testing.assert_array_equal(found[kept], bits(floats)[kept])
+    assert not converts or not rounded[tiny].any()
