@@ -78,7 +78,10 @@ PARTS: Mapping[str, Part] = {
     ),
     "readers": Part(
         tuple(f"src/kintune/compiler/kernels/{name}.py" for name in _READERS),
-        tuple(f"tests/compiler/kernels/test_{name}.py" for name in ("cutting", "epilogue", "reading")),
+        tuple(
+            f"tests/compiler/kernels/test_{name}.py"
+            for name in ("blocks", "contraction", "cutting", "epilogue", "padding_block", "reading")
+        ),
     ),
 }
 """What is mutated, by name; `readers` are the files that read what a kernel computes."""

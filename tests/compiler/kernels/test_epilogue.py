@@ -103,7 +103,12 @@ def check(module: Any) -> bool:
     found = joined(module)
     if found is None or found.epilogue is None:
         return False
-    epilogue = found.epilogue
+    epilogue, params = found.epilogue, found.module["main"].params
+    assert params[found.data_position].same_as(found.found.data)
+    assert params[found.result_position].same_as(epilogue.target)
+    kept = {str(params[at].name) for at in found.keepable}
+    read = {str(each.name) for each in epilogue.operands} - {"weight"}
+    assert kept == {"data", *read, *([str(epilogue.target.name)] if epilogue.is_vectorised else [])}
     random = np.random.default_rng(0)
     memory = interpreted(
         found.module,
