@@ -78,10 +78,7 @@ PARTS: Mapping[str, Part] = {
     ),
     "readers": Part(
         tuple(f"src/kintune/compiler/kernels/{name}.py" for name in _READERS),
-        tuple(
-            f"tests/compiler/kernels/test_{name}.py"
-            for name in ("blocks", "contraction", "cutting", "epilogue", "padding_block", "reading")
-        ),
+        tuple(f"tests/compiler/kernels/test_{name}.py" for name in _READERS),
     ),
 }
 """What is mutated, by name; `readers` are the files that read what a kernel computes."""
