@@ -107,6 +107,30 @@ def test_a_claimed_host_is_for_its_claimant_alone() -> None:
     assert not pool.is_claimed(None)
 
 
+def test_a_device_on_a_claimed_host_fits_whoever_asks() -> None:
+    """Whether its claim is another's is asked by `place`."""
+    pool, near = pool_of(set()), Demand(cores=1, device="gpu")
+    pool.claim("me", near)
+    assert pool.is_claimed("a")
+    assert pool.fits(Placement("a", 1, 0, "ga"), near)
+
+
+def test_a_device_that_is_the_cores_of_its_host_has_all_of_them() -> None:
+    pool = pool_of(set())
+    for cores, there in ((0, Placement("c", 4, 0, "cc", True)), (4, Placement("c", 4, 0, "cc", True)), (5, None)):
+        assert pool.place(Demand(cores=cores, device="cpu", exclusive=True)) == there
+
+
+def test_a_place_that_is_taken_anyway_is_near_the_process() -> None:
+    near = Demand(cores=1, device="gpu")
+    pool = pool_of(set(), devices=[each for each in DEVICES if each.host])
+    assert [pool.place_anyway(near, home) for home in ("a", "b", "c")] == [
+        *(Placement("a", 1, 0, "ga"), Placement("b", 1, 0, "gb")),
+        None,
+    ]
+    assert pool_of(set()).place_anyway(near, "c") == Placement("c", 1, 0, "free")
+
+
 def test_what_is_lost_is_claimed_by_nobody() -> None:
     pool = pool_of(set())
     pool.claim("me", Demand(cores=1), "a")
@@ -160,6 +184,7 @@ def test_what_could_never_run_may_once_a_resource_joins() -> None:
     ),
     lost=LOST,
 )
+@example(demand=Demand(cores=1), placement=Placement("a", 2, 0), lost={"a"})
 def test_a_placement_fits_anyway_if_it_has_what_is_demanded_and_is_there(
     demand: Demand, placement: Placement, lost: set[str]
 ) -> None:

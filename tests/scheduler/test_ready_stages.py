@@ -160,3 +160,27 @@ def test_those_that_wait_for_what_another_got_count_it_until_they_start() -> Non
     assert queues.is_open(one)
     queues.block(one, ("any host",))
     assert queues.passed_by(["any host"]) == [(one, 1)]
+
+
+def test_stages_that_are_due_stay_so_whatever_has_come_and_gone() -> None:
+    queues = ReadyQueues()
+    queue = queues.queue_for(CORE, None)
+    kept, other = Waiting("kept"), Waiting("other")
+    queues.put(kept, queue, 9, 1)
+    for _ in range(60):
+        queues.put(other, queue, 0, 3)
+        queues.discard(other)
+    queues.put(other, queue, 0)
+    queues.started(queue)
+    assert queues.first(queue) == ((0, 1), kept)
+
+
+def test_a_host_is_bound_until_the_last_of_its_queues_is_empty() -> None:
+    queues = ReadyQueues()
+    stages = [Waiting(name) for name in "abc"]
+    for number, stage in enumerate(stages):
+        queues.put(stage, queues.queue_for(Demand(cores=number + 1), "h"), 0)
+    for number, stage in enumerate(stages):
+        queues.discard(stage)
+        assert queues.bound_to("h") == (number < 2)
+    assert not queues.bound_to(None)

@@ -199,8 +199,11 @@ def test_values_move_by_up_to_so_many_units_both_ways(dtype: str) -> None:
     assert moved.max() <= 1.0 >= -moved.min()
     assert moved.max() > 0.6
     assert moved.min() < -0.6
-    strange = np.array([np.inf, -np.inf, np.nan, 0.0]).astype(kind)
-    np.testing.assert_array_equal(perturbed(strange, (3,)).astype(np.float64), strange.astype(np.float64))
+    largest = float(ml_dtypes.finfo(kind).max)
+    strange = np.array([np.inf, -np.inf, np.nan, 0.0, largest] * 10).astype(kind)
+    found, expected = (each.astype(np.float64) for each in (perturbed(strange, (3,)), strange))
+    np.testing.assert_array_equal(found[expected != largest], expected[expected != largest])
+    np.testing.assert_allclose(found, expected, rtol=2 * UNITS[dtype])
     assert perturbed(array[:0], (3,)).size == 0
 
 

@@ -247,7 +247,7 @@ class JobTable:
         self.forget_stage(job, state)
         for waiter in job.waiters.pop(state.stage.id, ()):
             waiter.unmet -= 1
-            if not waiter.unmet and job.stages.get(waiter.stage.id) is waiter:
+            if not waiter.unmet:
                 self.refresh(job, waiter.stage.kind)
 
     def close(self, job: ScheduledJob, reason: str) -> None:

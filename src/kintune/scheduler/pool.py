@@ -239,9 +239,8 @@ class ResourcePool:
             hosts = [home]
         else:
             first = self._freest.first()
-            hosts = [] if first is None else [first]
-            if first is None or not self._may_claim(first, demand):
-                hosts = self._freest.in_order()
+            is_enough = first is not None and self._may_claim(first, demand)
+            hosts = [first] if first is not None and is_enough else self._freest.in_order()
         for id in hosts:
             if self._may_claim(id, demand):
                 self._hosts[id].claimed_by = who

@@ -308,18 +308,21 @@ class NoiseAllowance(NamedTuple):
 
 
 def perturbed(array: Array, seed: Sequence[int]) -> Array:
-    """Returns the array with floating-point values changed by a few units in the last place; others unchanged."""
+    """Returns the array with floating-point values changed by a few units in the last place; others unchanged.
+
+    Infinities stay, and no number becomes one.
+    """
     name = array.dtype.name
     if name not in _EPSILON or not array.size:
         return array
     most = _UNITS.get(name, _DEFAULT_UNITS) * _EPSILON[name]
+    kind = np.float64 if name == "float64" else np.float32
     generator = np.random.default_rng(list(seed))
-    if name == "float64":
-        return np.asarray(array * (1.0 + most * generator.uniform(-1.0, 1.0, array.shape)))
-    share = np.float32(most) * (generator.random(array.shape, np.float32) * np.float32(2) - np.float32(1))
+    share = kind(most) * (generator.random(array.shape, kind) * kind(2) - kind(1))
     with np.errstate(over="ignore", invalid="ignore"):
-        wide = np.asarray(array, np.float32)
-        return np.asarray(wide + wide * share).astype(array.dtype)
+        wide = np.asarray(array, kind)
+        moved = np.asarray(wide + wide * share).astype(array.dtype)
+    return np.where(np.isfinite(moved), moved, array)
 
 
 def noise_allowance(output: Array, expected: Array, samples: Sequence[Array], plain: _Floats) -> NoiseAllowance:

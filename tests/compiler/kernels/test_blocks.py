@@ -35,8 +35,6 @@ def test_blocks_are_in_order_with_their_variables() -> None:
     assert (len(loads_in(after.block.body, buffer)), len(loads_in(sums.block.body))) == (2, 2)
     assert [load.source.same_as(buffer) for load in loads_in(sums.block.body, buffer)] == [True]
     assert constant_shape(buffer) == (6, 4)
-    (alone,) = nests_of(module_of(()).with_attr("x", 1)["main"])[1:]
-    assert alone.extents == ()
 
 
 def test_shapes_that_are_known_only_in_a_run_are_none() -> None:

@@ -55,7 +55,7 @@ def step(name: str, read: Any, sums: Any, operands: list[Any]) -> Any:
         return topi.expand_dims(read, axis=len(shape) // 2)
     if name == "one less":
         return topi.squeeze(read, axis=shape.index(1)) if 1 in shape and len(shape) > 2 else read
-    if name == "merged":
+    if name == "merged" and len(shape) > 1:
         return topi.reshape(read, (*shape[:-2], shape[-2] * shape[-1]))
     if name == "split":
         return topi.reshape(read, (*shape[:-1], 1, shape[-1]))
@@ -69,8 +69,8 @@ def step(name: str, read: Any, sums: Any, operands: list[Any]) -> Any:
         return topi.sum(read, axis=-1, keepdims=True)
     if name == "repeated":
         return te.compute((2, *shape), lambda *at: read[at[1:]], name="repeated")
-    assert name == "two axes exchanged"
-    place = (lambda at: (*at[:-2], at[-1], at[-2])) if shape[-1] == shape[-2] else (lambda at: at)
+    is_square = len(shape) > 1 and shape[-1] == shape[-2]
+    place = (lambda at: (*at[:-2], at[-1], at[-2])) if is_square else (lambda at: at)
     return te.compute(shape, lambda *at: read[place(at)] + read[at], name="exchanged")
 
 

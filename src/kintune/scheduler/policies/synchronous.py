@@ -25,11 +25,8 @@ class Synchronous(Policy):
         """Return the next stage of the current step, or the first of a new step."""
         if not self._step and not view.running_stages and view.waiting_jobs == view.open_jobs:
             self._step.extend(view.jobs())
-        open_jobs = set(view.jobs()) if self._step else ()
         while self._step:
-            job = self._step.popleft()
-            stage = view.startable(job) if job in open_jobs else None
-            placement = None if stage is None else view.placement(stage)
-            if stage is not None and placement is not None:
+            stage = view.startable(self._step.popleft())
+            if stage is not None and (placement := view.placement(stage)) is not None:
                 return Suggestion(stage, placement)
         return None
