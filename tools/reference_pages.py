@@ -3,7 +3,8 @@
 
     python tools/reference_pages.py DIR
 
-writes `command_line.md`, `python.md`, `rest.md` and `c.md` to the folder.  The help of commands comes from click, what
+writes `command_line.md`, `python.md`, `rest.md` and `c.md` to the folder.  `with_tables` makes the tables of options in
+docs/.  The help of commands comes from click, what
 Python offers from signatures and docstrings, the API from the web application's own description, and C from the header.
 """
 
@@ -22,6 +23,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
+
+from kintune.cli.sections import ConfigOption, SectionedCommand
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = ROOT / "runtime" / "src" / "kintune_runtime" / "include" / "kintune.h"
@@ -87,6 +90,47 @@ def _described(path: str, thing: Any) -> str:
     if callable(thing):
         return f"### {path}\n\n```python\n{name}{_signature(thing)}\n```\n\n{_docstring(thing)}\n"
     return f"### {path}\n\n`{thing!r}`\n"
+
+
+_TABLE = re.compile(r"(?<=<!-- options of )(\w+)( -->\n).*?(?=<!-- end of options -->)", re.S)
+"""Where a page of docs/ has a table of options, which is made from their definitions."""
+
+
+def with_tables(text: str, page: str) -> str:
+    """A page of docs/ with its tables of options made anew: those of a command, or of `TuneConfig`."""
+    return _TABLE.sub(lambda found: "\n".join([found[1] + found[2], *_table(found[1], page), "", ""]), text)
+
+
+def _table(of: str, page: str) -> Iterator[str]:
+    from kintune.cli.root import root
+    from kintune.core.config import TuneConfig
+    from kintune.core.constraints import fields_of
+
+    if of == "TuneConfig":
+        yield from ("| option | default | meaning |", "|---|---|---|")
+        for field in fields_of(TuneConfig).values():
+            default = field.shown.without if field.default is None and field.shown.without else f"`{field.default!r}`"
+            yield f"| `{field.name}` | {default} | {field.help}{_see(field.shown.see, page)} |"
+        return
+    context = click.Context(root, info_name="kintune")
+    command = root.get_command(context, of)
+    assert isinstance(command, SectionedCommand)
+    yield from ("| option | meaning |", "|---|---|")
+    for _, options in command.listed(click.Context(command, parent=context)):
+        for option in options:
+            names, text = option.get_help_record(context) or ("", "")
+            if names and names != "-h, --help":
+                see = _see(option.shown.see, page) if isinstance(option, ConfigOption) else ""
+                yield f"| `{_escaped(names).replace(', ', '`, `')}` | {_escaped(text)}{see} |"
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _see(where: str, page: str) -> str:
+    """A link to the page that has more, as it is written on this page."""
+    return f" ([more]({where.removeprefix(page)}))" if where else ""
 
 
 def _members(kind: type) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""The help of every command, and the keys of every JSON document, as text.
+"""The help of every command, the keys of every JSON document, and the tables of options in docs/, as text.
 
     python -m tests.golden.public_face
 
-writes `help.txt`, `documents.json` and `docs/report.schema.json` anew.  Users' scripts rely on what they hold: a change
-here changes the public face, and belongs into CHANGELOG.md.
+writes `help.txt`, `documents.json`, `docs/report.schema.json` and the tables in docs/ anew.  Users' scripts rely on
+what they hold: a change here changes the public face, and belongs into CHANGELOG.md.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,8 @@ def _keys(kind: Any, above: tuple[Any, ...]) -> Any:
     """Names of fields to what they hold; `above` are the structs that it lies in."""
     info = kind if isinstance(kind, msgspec.inspect.Type) else msgspec.inspect.type_info(kind)
     match info:
+        case msgspec.inspect.Metadata():
+            return _keys(info.type, above)
         case msgspec.inspect.StructType():
             if info.cls in above:
                 return "itself"
@@ -101,11 +104,24 @@ def _keys(kind: Any, above: tuple[Any, ...]) -> Any:
     return type(info).__name__.removesuffix("Type").lower()
 
 
+def pages_with_options() -> dict[Path, str]:
+    """The pages of docs/ with a table of options, each with its tables made anew."""
+    sys.path.insert(0, str(SCHEMA.parents[1] / "tools"))
+    try:
+        tables = importlib.import_module("reference_pages")
+    finally:
+        sys.path.pop(0)
+    pages = (page for page in SCHEMA.parent.glob("*.md") if "<!-- options of " in page.read_text())
+    return {page: tables.with_tables(page.read_text(), page.name) for page in pages}
+
+
 def main() -> None:
     """Write all files anew."""
     (HERE / "help.txt").write_text(help_text())
     (HERE / "documents.json").write_text(json.dumps(documents(), indent=1) + "\n")
     SCHEMA.write_text(json.dumps(report_schema(), indent=1) + "\n")
+    for page, text in pages_with_options().items():
+        page.write_text(text)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden.public_face import HERE, documents, help_text
+from tests.golden.public_face import HERE, documents, help_text, pages_with_options
 
 FILES = HERE / "files"
 """Written by the version before the second design: a network of two products, tuned for AVX2 with six trials."""
@@ -20,6 +20,12 @@ def test_the_help_of_every_command_is_what_it_was() -> None:
 
 def test_json_documents_have_the_keys_that_they_had() -> None:
     assert documents() == json.loads((HERE / "documents.json").read_text())
+
+
+def test_tables_of_options_in_the_documentation_are_made_from_their_definitions() -> None:
+    pages = pages_with_options()
+    assert {page.name for page in pages} == {"cli.md", "python.md"}
+    assert [page.name for page, text in pages.items() if page.read_text() != text] == []
 
 
 def test_records_of_the_version_before_are_read(tmp_path: Path) -> None:

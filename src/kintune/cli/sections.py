@@ -7,7 +7,9 @@ from typing import Any, TypeAlias
 
 import click
 
-__all__ = ["TUNE_SECTIONS", "Context", "SectionedCommand", "Sections"]
+from kintune.core.constraints import Shown
+
+__all__ = ["TUNE_SECTIONS", "ConfigOption", "Context", "SectionedCommand", "Sections"]
 
 Sections: TypeAlias = Sequence[tuple[str, Sequence[str]]]
 """Headings, each with the names of the parameters below it."""
@@ -17,17 +19,16 @@ _ROOMY = 60  # columns, below which names and texts do not stand side by side
 _REST = "Other options"
 
 TUNE_SECTIONS: Sections = (
-    ("The model", ("shapes", "constants", "inputs")),
-    ("When to stop", ("trials", "minutes", "until")),
-    ("The result", ("output", "precision", "weights", "max_error", "metric", "max_drop", "calibrate", "rtol", "atol",
-                    "keep_denormals", "onnxruntime", "other_shapes", "share", "strict", "isolate")),
-    ("Output and logs", ("quiet", "verbose", "wait", "json_target", "log", "webhook")),
-    ("Where it is measured", ("service", "token", "target", "device", "threads")),
-    ("Records", ("records", "fresh", "kin")),
-    ("Several models", ("policy", "priorities", "priority", "bundling", "no_pipeline", "schedule")),
-    ("The search, for experts", ("families", "foresee", "carry", "round_size", "seed")),
-)  # fmt: skip
-"""The options of `tune`; those that another command shares stand there under the same headings."""
+    ("The model", ("shapes", "constants")),
+    ("When to stop", ()),
+    ("The result", ("output",)),
+    ("Output and logs", ("quiet", "verbose", "wait", "json_target")),
+    ("Where it is measured", ("service", "token")),
+    ("Records", ()),
+    ("Several models", ("policy", "priorities", "bundling", "no_pipeline", "schedule")),
+    ("The search, for experts", ()),
+)
+"""The headings for `tune` and related commands, with those of their options that belong to no configuration."""
 
 
 class _Formatter(click.HelpFormatter):
@@ -52,6 +53,14 @@ class Context(click.Context):
     formatter_class = _Formatter
 
 
+class ConfigOption(click.Option):
+    """The option of a field of a configuration, listed in its section."""
+
+    def __init__(self, *arguments: Any, shown: Shown, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.shown = shown
+
+
 class SectionedCommand(click.Command):
     """A command whose options are listed under headings; one that no section names comes last."""
 
@@ -59,15 +68,23 @@ class SectionedCommand(click.Command):
         super().__init__(*arguments, **settings)
         self._sections = sections
 
+    def listed(self, ctx: click.Context) -> list[tuple[str, list[click.Option]]]:
+        """The options under their headings: first the command's own, then those of the sections with this heading."""
+        rest = {param.name: param for param in self.get_params(ctx) if isinstance(param, click.Option)}
+        configured = [param for param in rest.values() if isinstance(param, ConfigOption)]
+        configured.sort(key=lambda param: param.shown.section.number)
+        listed = []
+        for title, own in self._sections:
+            names = [*own, *(param.name for param in configured if param.shown.section.heading == title)]
+            listed.append((title, [rest.pop(name) for name in names if name in rest]))
+        return [*listed, (_REST, list(rest.values()))]
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, section by section."""
-        records = {}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record is not None and param.name is not None:
-                records[param.name] = record
-        listed = [(title, [records.pop(name) for name in names if name in records]) for title, names in self._sections]
-        listed.append((_REST, list(records.values())))
+        listed = [
+            (title, [record for param in params if (record := param.get_help_record(ctx)) is not None])
+            for title, params in self.listed(ctx)
+        ]
         width = max((len(name) for _, rows in listed for name, _ in rows if len(name) <= _FIRST), default=0)
         for title, rows in listed:
             if rows:

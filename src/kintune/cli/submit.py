@@ -10,7 +10,7 @@ from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.options import config_options, constant_option, shape_option
 from kintune.cli.remote import CommandClient, JobDisplay, JobDocument, outliving, service_options
 from kintune.cli.sections import TUNE_SECTIONS, SectionedCommand
-from kintune.core.config import Precision
+from kintune.core.constraints import fields_of
 from kintune.core.narrow_options import check_narrow_options
 from kintune.core.report import doubts_of
 from kintune.errors import InputError, UncertainResult
@@ -22,7 +22,7 @@ from kintune.terminal.table import printable
 
 __all__ = ["command"]
 
-_USUAL = JobRequest()
+_FIELDS = fields_of(JobRequest)
 
 
 @click.command("submit", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Submit a model to a tuning service.")
@@ -31,44 +31,18 @@ _USUAL = JobRequest()
 @shape_option
 @constant_option
 @config_options(
-    [
-        "device",
-        "until",
-        "minutes",
-        "trials",
-        "onnxruntime",
-        "other_shapes",
-        "precision",
-        "weights",
-        "max_error",
-        "keep_denormals",
-        "rtol",
-        "atol",
-        "priority",
-        "webhook",
-        "share",
-        "seed",
-    ],
+    [name for name in _FIELDS if name not in ("shapes", "constants")],
     JobRequest,
-    optional=["priority"],
+    help={
+        "calibrate": "With precision int8 or auto: upload these inputs, and quantise the model with ranges found on "
+        "them.",
+        "inputs": "Upload these inputs, and compare the outputs on them.  [default: random ones]",
+    },
 )
-@click.option(
-    "--calibrate",
-    metavar="FILE.npz|DIR",
-    help="With precision int8 or auto: upload these inputs, and quantise the model with ranges found on them.",
-)
-@click.option(
-    "--input",
-    "inputs",
-    metavar="FILE.npz|DIR",
-    help="Upload these inputs, and compare the outputs on them.  [default: random ones]",
-)
-@click.option("--compile-only", is_flag=True, help="Compile in seconds from stored measurements; measure no programs.")
 @click.option("--wait", is_flag=True, help="Wait until the job ends, and show its progress.")
-@click.option(
-    "--strict",
-    is_flag=True,
-    help="With --wait or --output: fail if an output was not compared or a number is uncertain.",
+@config_options(
+    ["strict"],
+    help={"strict": "With --wait or --output: fail if an output was not compared or a number is uncertain."},
 )
 @click.option("-o", "--output", metavar="FILE.kt", help="Wait for the result and download it to this file.")
 @json_option
@@ -78,29 +52,13 @@ def command(
     service: str | None,
     shapes: tuple[str, ...],
     constants: tuple[str, ...],
-    device: str,
-    until: str | None,
-    minutes: float | None,
-    trials: int | None,
-    onnxruntime: bool,
-    other_shapes: str,
-    precision: Precision,
-    weights: int | None,
-    max_error: float | None,
-    keep_denormals: bool,
-    rtol: float,
-    atol: float,
     calibrate: str | None,
     inputs: str | None,
-    priority: float | None,
-    webhook: str | None,
-    share: bool,
-    seed: int,
-    compile_only: bool,
     wait: bool,
     strict: bool,
     output: str | None,
     json_target: JsonTarget,
+    **options: Any,
 ) -> None:
     """Submit MODEL.onnx to a service for tuning; prints the job's id."""
     if model.startswith("zoo:"):
@@ -110,31 +68,15 @@ def command(
     if output is not None:
         check_writable(output, "--output")
     bound = parse_shapes(shapes)
-    wanted: dict[str, Any] = {
-        "device": device,
-        "until": until,
-        "minutes": minutes,
-        "trials": trials,
-        "onnxruntime": None if onnxruntime else False,
-        "other_shapes": None if other_shapes == "refuse" else other_shapes,
-        "precision": None if precision == "fp32" else precision,
-        "weights": weights,
-        "max_error": max_error,
-        "keep_denormals": keep_denormals or None,
-        "rtol": None if rtol == _USUAL.rtol else rtol,
-        "atol": None if atol == _USUAL.atol else atol,
-        "priority": priority,
-        "webhook": webhook,
-        "share": share or None,
-        "seed": seed or None,
-        "search": False if compile_only else None,
-        "shapes": {name: of if len(of) > 1 else of[0] for name, of in bound.items()} or None,
-        "constants": {name: constant_values(one).tolist() for name, one in parse_constants(constants).items()} or None,
-    }
+    wanted = {name: value for name, value in options.items() if value != _FIELDS[name].default}
+    if bound:
+        wanted["shapes"] = {name: of if len(of) > 1 else of[0] for name, of in bound.items()}
+    if constants:
+        wanted["constants"] = {name: constant_values(one).tolist() for name, one in parse_constants(constants).items()}
     check_narrow_options(
-        precision,
-        weights=weights,
-        max_error=max_error,
+        options["precision"],
+        weights=options["weights"],
+        max_error=options["max_error"],
         calibrated=calibrate is not None,
         dashes="--",
         how_to_calibrate="give --calibrate FILE.npz or a directory of such files",
@@ -145,8 +87,7 @@ def command(
         for name, (path, what) in sets.items()
         if path is not None
     }
-    given = {name: value for name, value in wanted.items() if value is not None}
-    check(JobRequest(**given, **numbers))  # so that what makes no sense is not uploaded
+    check(JobRequest(**wanted, **numbers))  # so that what makes no sense is not uploaded
     with CommandClient(service, token) as client:
         stored = client.upload(model)
         for name, (path, _) in sets.items():

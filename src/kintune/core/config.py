@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta
 
+from kintune.core.constraints import Section, fields_of, option
 from kintune.core.latency_target import COMPARED
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, operands_for
 from kintune.core.model import ModelRef
@@ -25,6 +25,7 @@ __all__ = [
     "OtherShapes",
     "PolicyName",
     "Precision",
+    "SharedOptions",
     "Strategy",
     "TuneConfig",
     "WeightBits",
@@ -47,6 +48,9 @@ OtherShapes: TypeAlias = Literal["refuse", "onnxruntime"]
 Precision: TypeAlias = Literal["fp32", "bf16", "int8", "auto"]
 """The precisions in which the result may compute.  "fp32": the model's own types.  "bf16": bf16 as well.  "int8": bf16
 and integers of 8 bits as well.  "auto": all of these that the processor supports."""
+
+DEFAULT_TRIALS = 1000
+"""The budget in trials where no limit is given."""
 
 DEFAULT_MAX_ERROR = 1e-2
 """The error allowed with a narrower precision where none is given."""
@@ -110,10 +114,158 @@ class Metric(msgspec.Struct, frozen=True):
         return 60.0 + 5.0 * self.seconds
 
 
+_TOLERANCE: Any = {"hint": "How far outputs may be from those of the model", "step": 1e-3, "told": ""}
+
+
+# fmt: off
+
+
+class SharedOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of every tuning run, whether a command, a Python program or a job of a service starts it.
+
+    An option is declared here, or in `TuneConfig` where only this machine can have it: its type, default and limits,
+    and what is said of it.  The command line, Python, the REST API, the portal's form, the words of jobs and reports,
+    and the tables of the documentation are made from that.
+    """
+
+    trials: Annotated[int, option(
+        "Stop after measuring this many programs.", Section.BUDGET, ge=1, without=f"{DEFAULT_TRIALS} if no other limit",
+        label="Programs at most", hint="Empty: as many as the time allows", told="",
+    )] | None = None
+    minutes: Annotated[float, option(
+        "Stop after this many minutes.", Section.BUDGET, gt=0,
+        label="Minutes at most", hint="It ends earlier once nothing more is gained", told="",
+    )] | None = None
+    until: Annotated[str, option(
+        "Stop once the model is estimated to take at most this long: milliseconds (2.5), or a share of what another"
+        " runtime takes (onnxruntime*0.8).", Section.BUDGET, see="cli.md#baselines-come-first", told="",
+        label="Target latency",
+        hint="Milliseconds, or a share of a runtime: onnxruntime*0.8. Empty: as fast as it gets",
+    )] | None = None
+    precision: Annotated[Precision, option(
+        "The precision of the result: fp32, which is the types of the model; bf16 as well, where that is faster; int8"
+        " as well, which needs inputs (calibrate); or auto, all that the processor supports.", Section.PRECISION,
+        words={"fp32": "fp32 (as the model)", "bf16": "bf16 where it is faster", "int8": "int8 where it is faster",
+               "auto": "the fastest within the error"}, told="", see="precision.md",
+    )] = "fp32"
+    weights: Annotated[WeightBits, option(
+        "Quantise the large constant weights of products to 4 or 8 bits.", Section.PRECISION, label="Large weights",
+        hint="Constant weights of large products", words={0: "as they are", 4: "4 bits", 8: "8 bits"}, told="",
+        see="precision.md#weights-of-4-and-8-bits",
+    )] | None = None
+    max_error: Annotated[float, option(
+        "With a narrower precision or quantised weights: the error allowed at the outputs, as a share of their norm.",
+        Section.PRECISION, gt=0, le=1, without=f"{DEFAULT_MAX_ERROR:g}", label="Largest error", step=1e-3,
+        hint="Of the outputs, as a share of their norm", told="", see="precision.md",
+    )] | None = None
+    rtol: Annotated[float, option(
+        "Relative tolerance of outputs.", Section.CHECKS, ge=0, label="Relative tolerance", **_TOLERANCE
+    )] = 1e-3
+    atol: Annotated[float, option(
+        "Absolute tolerance of outputs.", Section.CHECKS, ge=0, label="Absolute tolerance", **_TOLERANCE
+    )] = 1e-3
+    keep_denormals: Annotated[bool, option(
+        "Compute with denormal numbers (below 1.2e-38 in float32) instead of flushing them to zero.", Section.PLACEMENT,
+        label="Keep denormal numbers", hint="Numbers below 1.2e-38 are not flushed to zero, which is slower",
+        told="denormal numbers are kept", see="models.md#denormal-numbers",
+    )] = False
+    onnxruntime: Annotated[bool, option(
+        "Run nodes in onnxruntime that cannot be compiled, or are not faster compiled.", Section.PLACEMENT,
+        off="Run no node in onnxruntime: refuse nodes that cannot be compiled, and keep slower ones.",
+        label="Run no node in onnxruntime", told="nothing runs in onnxruntime", see="hybrid.md",
+    )] = True
+    other_shapes: Annotated[OtherShapes, option(
+        "How the result handles shapes that were not tuned: refuse or onnxruntime.", Section.PLACEMENT,
+        label="Other shapes run in onnxruntime", part=Section.MODEL.part, told="other shapes run in {}",
+        see="shapes.md#other-shapes",
+    )] = "refuse"
+    seed: Annotated[int, option(
+        "Seed of all random choices.", Section.SEED, ge=0, hint="Of all random choices", told=""
+    )] = 0
+
+
+class TuneConfig(SharedOptions, frozen=True, kw_only=True):
+    """How a model is tuned: everything that may be chosen beside the model.
+
+    Paths are texts.  The fields in `COMPILE_FIELDS` hold for a compilation without search as well.
+    """
+
+    target: Annotated[str, option("What to tune for; 'native' is this machine.", Section.TARGET)] = "native"
+    device: Annotated[str, option(
+        "The device that times programs: 'cpu' (all cores, shared) or dedicated cores: cpu:1, cpu:2-3, cpu:2+cpu:3; a"
+        " GPU: cuda, cuda:1.", Section.TARGET, see="together.md#a-device-of-its-own",
+    )] = "cpu"
+    threads: Annotated[int, option(
+        "Threads that the model will run on.", Section.TARGET, ge=1, without="all physical cores"
+    )] | None = None
+    families: Annotated[str, option(
+        "Groups that share a cost model: op, hash, measured, ind, none.", Section.SEARCH, see="families.md",
+        offered=("op", "hash", "measured", "ind", "none"),
+    )] = "op"
+    foresee: Annotated[Foresee, option(
+        "Short rounds in a family: guarded, published or none.", Section.SEARCH
+    )] = "guarded"
+    carry: Annotated[bool, option(
+        "Try a subgraph's good programs on others of its family.", Section.SEARCH,
+        off="Do not try a subgraph's good programs on others of its family.",
+    )] = True
+    round_size: Annotated[int, option(
+        "Number of programs in a full round.", Section.SEARCH, ge=1, without=str(Strategy().round_size)
+    )] | None = None
+    inputs: Annotated[str, option(
+        "Compare on these inputs.", Section.MODEL, flag="--input", metavar="FILE.npz|DIR", without="random ones"
+    )] | None = None
+    metric: Annotated[str, option(
+        "With a narrower precision, instead of an error: your own score of the network, a function MODULE:FUNCTION or"
+        " FILE.py:FUNCTION that is called with the runnable network; higher is better.", Section.PRECISION,
+        see="precision.md#your-own-score",
+    )] | None = None
+    max_drop: Annotated[float, option("The largest loss of that score.", Section.PRECISION, ge=0)] | None = None
+    calibrate: Annotated[str, option(
+        "With precision int8 or auto: quantise the model, with ranges found on these inputs.", Section.PRECISION,
+        metavar="FILE.npz|DIR", see="precision.md#integers",
+    )] | None = None
+    strict: Annotated[bool, option(
+        "Fail, with the result written, if an output was not compared or a number is uncertain.", Section.ACCEPTANCE
+    )] = False
+    isolate: Annotated[bool, option(
+        "Read, compile and run the model in processes without network that see its files alone, for models of"
+        " strangers.", Section.ACCEPTANCE, see="service.md#isolation",
+    )] = False
+    records: Annotated[str, option(
+        "The records file.", Section.RECORDS, metavar="FILE", without="one in your data directory"
+    )] | None = None
+    fresh: Annotated[bool, option(
+        "Neither continue an unfinished run nor reuse stored measurements.", Section.REUSE
+    )] = False
+    kin: Annotated[bool, option(
+        "Start from programs and models of other networks' subgraphs.", Section.REUSE,
+        off="Do not start from the programs and models of other networks' subgraphs.",
+    )] = True
+    output: Annotated[str, option(
+        "The executable to write; a directory for several models.", Section.OUTPUT, short="-o", metavar="FILE.kt",
+        without="MODEL.kt in the working directory",
+    )] | None = None
+    log: Annotated[str, option(
+        "The file of the detailed log.", Section.LOGS, metavar="FILE", without="one in your log directory"
+    )] | None = None
+    priority: Annotated[float, option(
+        "A model of priority 2 gets twice as much of a scarce resource as one of 1.", Section.MODELS, gt=0
+    )] = 1.0
+
+
+COMPILE_FIELDS = tuple(
+    name for name, field in fields_of(TuneConfig).items()
+    if field.shown.section not in (Section.BUDGET, Section.REUSE, Section.MODELS, Section.SEARCH)
+)
+"""The fields of `TuneConfig` that a compilation without search uses."""
+
+# fmt: on
+
 _LONG_MINUTES, _LONG_TRIALS = 5.0, 500
 
 
-class Options(msgspec.Struct, frozen=True):
+class Options(SharedOptions, frozen=True, kw_only=True):
     """What the user asked for.  At least one of the three limits is set; whichever is reached first ends the search.
 
     `until` is written as a `kintune.core.latency_target.LatencyTarget` writes itself.  The runtimes in `compare` are
@@ -122,23 +274,20 @@ class Options(msgspec.Struct, frozen=True):
     checked.
     """
 
-    trials: int | None = None
-    minutes: float | None = None
-    until: str | None = None
     strategy: Strategy = Strategy()
     kin: bool = True
-    seed: int = 0
-    rtol: float = 1e-3
-    atol: float = 1e-3
     compare: tuple[str, ...] = COMPARED
     search: bool = True  # False: nothing is measured, what is known ships
-    onnxruntime: bool = True  # nodes that cannot be compiled, or gain nothing, run in onnxruntime
-    other_shapes: OtherShapes = "refuse"
-    precision: Precision = "fp32"
     max_error: float = DEFAULT_MAX_ERROR
     metric: Metric | None = None
-    weights: int = 0  # bits of the constant weights of large products; 0: as they are
-    keep_denormals: bool = False  # on a CPU; else the result flushes them to zero while it runs
+    weights: int = 0  # type: ignore[assignment]  # 0: as they are
+
+    @classmethod
+    def of(cls, chosen: SharedOptions, **more: Any) -> Options:
+        """Return the options of a run as `chosen`, and `more` fields that only a run has."""
+        given = {name: getattr(chosen, name) for name in SharedOptions.__struct_fields__}
+        kept = {"weights": chosen.weights or 0, "max_error": chosen.max_error or DEFAULT_MAX_ERROR}
+        return cls(**{**given, **kept, **more})
 
     @property
     def precisions(self) -> frozenset[str]:
@@ -175,131 +324,6 @@ class Options(msgspec.Struct, frozen=True):
         Without a search, and in the model's own types, the result is the network that the first check has compared.
         """
         return self.search or self.error_budget is not None
-
-
-class TuneConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a model is tuned: everything that may be chosen beside the model.
-
-    These options are defined only here.  The command line, the Python interface and the service take names,
-    defaults, limits and help from here (`kintune.core.constraints`).  Paths are texts.  The fields in `COMPILE_FIELDS`
-    hold for a compilation without search as well.
-    """
-
-    target: Annotated[str, Meta(description="What to tune for; 'native' is this machine.")] = "native"
-    device: Annotated[
-        str,
-        Meta(
-            description="The device that times programs: 'cpu' (all cores, shared) or dedicated cores: cpu:1, cpu:2-3,"
-            " cpu:2+cpu:3; a GPU: cuda, cuda:1."
-        ),
-    ] = "cpu"
-    threads: Annotated[int, Meta(ge=1, description="Threads that the model will run on.")] | None = None
-    trials: Annotated[int, Meta(ge=1, description="Stop after measuring this many programs.")] | None = None
-    minutes: Annotated[float, Meta(gt=0, description="Stop after this many minutes.")] | None = None
-    until: (
-        Annotated[
-            str,
-            Meta(
-                description="Stop once the model is estimated to take at most this long: milliseconds (2.5), or a share"
-                " of what another runtime takes (onnxruntime*0.8)."
-            ),
-        ]
-        | None
-    ) = None
-    families: Annotated[str, Meta(description="Groups that share a cost model: op, hash, measured, ind, none.")] = "op"
-    foresee: Annotated[Foresee, Meta(description="Short rounds in a family: guarded, published or none.")] = "guarded"
-    carry: Annotated[bool, Meta(description="Try a subgraph's good programs on others of its family.")] = True
-    kin: Annotated[bool, Meta(description="Start from programs and models of other networks' subgraphs.")] = True
-    round_size: Annotated[int, Meta(ge=1, description="Number of programs in a full round.")] | None = None
-    seed: Annotated[int, Meta(ge=0, description="Seed of all random choices.")] = 0
-    inputs: Annotated[str, Meta(description="Compare on these inputs.")] | None = None
-    rtol: Annotated[float, Meta(ge=0, description="Relative tolerance of outputs.")] = 1e-3
-    atol: Annotated[float, Meta(ge=0, description="Absolute tolerance of outputs.")] = 1e-3
-    onnxruntime: Annotated[
-        bool, Meta(description="Run nodes in onnxruntime that cannot be compiled, or are not faster compiled.")
-    ] = True
-    other_shapes: Annotated[
-        OtherShapes, Meta(description="How the result handles shapes that were not tuned: refuse or onnxruntime.")
-    ] = "refuse"
-    precision: Annotated[
-        Precision,
-        Meta(
-            description="The precision of the result: fp32, which is the types of the model; bf16 as well, where"
-            " that is faster; int8 as well, which needs inputs (calibrate); or auto, all that the processor"
-            " supports."
-        ),
-    ] = "fp32"
-    weights: (
-        Annotated[
-            WeightBits,
-            Meta(description="Quantise the large constant weights of products to 4 or 8 bits."),
-        ]
-        | None
-    ) = None
-    keep_denormals: Annotated[
-        bool,
-        Meta(description="Compute with denormal numbers (below 1.2e-38 in float32) instead of flushing them to zero."),
-    ] = False
-    max_error: (
-        Annotated[
-            float,
-            Meta(
-                gt=0,
-                le=1,
-                description="With a narrower precision or quantised weights: the error allowed at the outputs, as"
-                " a share of their norm.",
-            ),
-        ]
-        | None
-    ) = None
-    metric: (
-        Annotated[
-            str,
-            Meta(
-                description="With a narrower precision, instead of an error: your own score of the network, a function"
-                " MODULE:FUNCTION or FILE.py:FUNCTION that is called with the runnable network; higher is better."
-            ),
-        ]
-        | None
-    ) = None
-    max_drop: Annotated[float, Meta(ge=0, description="The largest loss of that score.")] | None = None
-    calibrate: (
-        Annotated[
-            str,
-            Meta(description="With precision int8 or auto: quantise the model, with ranges found on these inputs."),
-        ]
-        | None
-    ) = None
-    strict: Annotated[
-        bool, Meta(description="Fail, with the result written, if an output was not compared or a number is uncertain.")
-    ] = False
-    isolate: Annotated[
-        bool,
-        Meta(
-            description="Read, compile and run the model in processes without network that see its files alone, for"
-            " models of strangers."
-        ),
-    ] = False
-    records: Annotated[str, Meta(description="The records file.")] | None = None
-    output: Annotated[str, Meta(description="The executable to write; a directory for several models.")] | None = None
-    fresh: Annotated[bool, Meta(description="Neither continue an unfinished run nor reuse stored measurements.")] = (
-        False
-    )
-    log: Annotated[str, Meta(description="The file of the detailed log.")] | None = None
-    priority: Annotated[
-        float, Meta(gt=0, description="A model of priority 2 gets twice as much of a scarce resource as one of 1.")
-    ] = 1.0
-
-
-COMPILE_FIELDS = (
-    "target", "device", "threads", "seed", "inputs", "rtol", "atol", "onnxruntime", "other_shapes",
-    "precision", "weights", "max_error", "metric", "max_drop", "calibrate",
-    "keep_denormals", "strict", "isolate", "records", "output", "log",
-)  # fmt: skip
-"""The fields of `TuneConfig` that a compilation without search uses."""
-
-DEFAULT_TRIALS = 1000
-"""The budget in trials where no limit is given."""
 
 
 def named_files(model: ModelRef, *files: Sequence[str]) -> tuple[str, ...]:

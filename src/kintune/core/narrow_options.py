@@ -1,6 +1,6 @@
-"""Which of precision, error budget, weight bits and calibration data can be combined; defined only here.
+"""Which of precision, error budget, weight bits and calibration data can be combined.
 
-The limits of a single option stand with its field (`TuneConfig`, `JobRequest`).
+The limits of a single option stand with its field (`SharedOptions`).
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from contextvars import ContextVar
 
+from kintune.core.constraints import fields_of
+from kintune.service.job_request import JobRequest
+
 __all__ = ["COMMAND", "FACE_HEADER", "asked_by_command", "in_fields", "said"]
 
 FACE_HEADER, COMMAND = "kintune-face", "command"
@@ -16,15 +19,7 @@ FACE_HEADER, COMMAND = "kintune-face", "command"
 asked_by_command: ContextVar[bool] = ContextVar("asked_by_command", default=False)
 """Whether the request that is answered now comes from the command line."""
 
-_RENAMED = {
-    "--shape": "shapes",
-    "--constant": "constants",
-    "--input": "inputs",
-    "--no-onnxruntime": "onnxruntime=false",
-    "--compile-only": "search=false",
-}
-_ALIKE = "device until minutes trials precision weights max-error calibrate other-shapes rtol atol keep-denormals"
-_FIELDS = {**{f"--{option}": option.replace("-", "_") for option in _ALIKE.split()}, **_RENAMED}
+_FIELDS = {field.flag: f"{name}{'=false' * field.switches_off}" for name, field in fields_of(JobRequest).items()}
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
 
 

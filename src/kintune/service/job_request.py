@@ -10,10 +10,9 @@ from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Meta
 
-from kintune.core.config import OtherShapes, Precision, WeightBits
-from kintune.core.constraints import check_fields
+from kintune.core.config import SharedOptions
+from kintune.core.constraints import Section, check_fields, limited, option
 from kintune.core.latency_target import FASTEST, parse_target
 from kintune.core.narrow_options import check_narrow_options
 from kintune.errors import InputError, ShapeError
@@ -48,7 +47,7 @@ _MOST_DIMENSIONS, _LARGEST = 16, 1 << 31
 _MOST_NUMBERS = 1024  # of a constant
 
 
-class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class JobRequest(SharedOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Make a model fast on devices of type `device`.
 
     It is done when it is estimated to take at most `until`, after `minutes` or `trials`, or when no gain is left;
@@ -65,70 +64,44 @@ class JobRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     random ones.  For int8 it is quantised with those in `calibrate`.
     """
 
-    device: Annotated[str, Meta(description="The type of device to tune for.")] = "local-cpu"
-    until: (
-        Annotated[
-            str,
-            Meta(
-                description="Stop once the model is estimated to take at most this long: milliseconds (8), or a share"
-                " of what another runtime takes (onnxruntime*0.8)."
-            ),
-        ]
-        | None
-    ) = None
-    minutes: Annotated[float, Meta(gt=0, le=MOST_MINUTES, description="Stop after this many minutes.")] | None = None
-    trials: Annotated[int, Meta(gt=0, le=1_000_000, description="Stop after measuring this many programs.")] | None = (
-        None
-    )
-    priority: Annotated[
-        float, Meta(gt=0, le=MOST_PRIORITY, description="Priority 2 gets twice as much of a scarce resource as 1.")
-    ] = 1.0
-    shapes: dict[str, tuple[int | tuple[int, ...], ...]] = {}
-    constants: dict[str, Any] = {}
-    seed: Annotated[int, Meta(ge=0, description="Seed of all random choices.")] = 0
-    webhook: Annotated[str, Meta(description="A URL that is called when the job ends.")] | None = None
-    share: Annotated[bool, Meta(description="Let jobs of other users use the measurements of this job.")] = False
-    search: bool = True
-    onnxruntime: Annotated[
-        bool, Meta(description="Run nodes in onnxruntime that cannot be compiled, or are not faster compiled.")
-    ] = True
-    other_shapes: Annotated[
-        OtherShapes, Meta(description="How the result handles shapes that were not tuned: refuse or onnxruntime.")
-    ] = "refuse"
-    precision: Annotated[
-        Precision,
-        Meta(
-            description="The precision of the result: fp32; bf16 as well; int8 as well, which needs calibrate; or"
-            " auto, all that the processor supports."
-        ),
-    ] = "fp32"
-    weights: (
-        Annotated[
-            WeightBits,
-            Meta(description="Quantise the large constant weights of products to 4 or 8 bits."),
-        ]
-        | None
-    ) = None
-    max_error: (
-        Annotated[
-            float,
-            Meta(
-                gt=0,
-                le=1,
-                description="With a narrower precision or quantised weights: the error allowed at the outputs, as"
-                " a share of their norm.",
-            ),
-        ]
-        | None
-    ) = None
-    keep_denormals: Annotated[
-        bool,
-        Meta(description="Compute with denormal numbers (below 1.2e-38 in float32) instead of flushing them to zero."),
-    ] = False
-    rtol: Annotated[float, Meta(ge=0, description="Relative tolerance of outputs.")] = 1e-3
-    atol: Annotated[float, Meta(ge=0, description="Absolute tolerance of outputs.")] = 1e-3
-    calibrate: tuple[int, ...] = ()
-    inputs: tuple[int, ...] = ()
+    minutes: Annotated[float, limited(SharedOptions, "minutes", gt=0, le=MOST_MINUTES)] | None = None
+    trials: Annotated[int, limited(SharedOptions, "trials", gt=0, le=1_000_000)] | None = None
+    # fmt: off
+    device: Annotated[str, option("The type of device to tune for.", Section.TARGET, most=64, told="")] = "local-cpu"
+    priority: Annotated[float, option(
+        "Priority 2 gets twice as much of a scarce resource as 1.", Section.MODELS, gt=0, le=MOST_PRIORITY,
+        hint="2 gets twice as much of a scarce resource as 1", told="",
+    )] = 1.0
+    shapes: Annotated[dict[str, tuple[int | tuple[int, ...], ...]], option(
+        "Shapes of inputs whose dimensions are dynamic; or lists of shapes that the result runs with.", Section.MODEL,
+        flag="--shape", most=64, told="",
+    )] = msgspec.field(default_factory=dict)
+    constants: Annotated[dict[str, Any], option(
+        "Values of inputs that become constants: numbers, true or false, or lists.", Section.MODEL,
+        flag="--constant", most=64, label="Constant inputs", hint="One a line; fixed for good", told="",
+    )] = msgspec.field(default_factory=dict)
+    webhook: Annotated[str, option(
+        "A URL that is called when the job ends.", Section.LOGS, metavar="URL", most=2048,
+        hint="An address that is called when the job ends", told="",
+    )] | None = None
+    share: Annotated[bool, option(
+        "Let jobs of other users use the measurements of this job.", Section.ACCEPTANCE,
+        label="Share the measurements with other users' jobs", told="",
+    )] = False
+    search: Annotated[bool, option(
+        "False: compile from stored measurements; programs are not measured.", Section.OTHER,
+        flag="--compile-only", off="Compile in seconds from stored measurements; measure no programs.",
+        label="Only compile, measure nothing", told="",
+    )] = True
+    calibrate: Annotated[tuple[int, ...], option(
+        "With precision int8 or auto: the ids of uploaded sets of inputs to quantise the model with.",
+        Section.PRECISION, metavar="FILE.npz|DIR", most=MOST_SETS, label="Calibration inputs", told="",
+    )] = ()
+    inputs: Annotated[tuple[int, ...], option(
+        "The ids of uploaded sets of inputs to compare outputs on.", Section.MODEL, flag="--input",
+        metavar="FILE.npz|DIR", most=MOST_SETS, label="Inputs to compare outputs on", part=Section.CHECKS.part, told="",
+    )] = ()
+    # fmt: on
 
     def has_results_of(self, other: JobRequest) -> bool:
         """Whether results of the other request serve this one, too: only limits, priority and the like differ."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 
 from kintune.core.config import Options
+from kintune.core.constraints import described
 from kintune.core.failure_report import AnyReport, FailureReport
 from kintune.core.model import spell_shapes
 from kintune.core.report import BaselineVerdict, CampaignReport, RunReport, StopReason, SubgraphReport
@@ -238,12 +239,7 @@ def _chosen(options: Options) -> Iterator[str]:
         yield "without records of other workloads"
     if (options.rtol, options.atol) != (_DEFAULTS.rtol, _DEFAULTS.atol):
         yield f"tolerances {options.rtol:g} (relative) and {options.atol:g} (absolute)"
-    if not options.onnxruntime:
-        yield "nothing in onnxruntime"
-    if options.other_shapes != _DEFAULTS.other_shapes:
-        yield f"other shapes: {options.other_shapes}"
-    if options.keep_denormals:
-        yield "denormal numbers kept"
+    yield from described(options)
     if options.precision != _DEFAULTS.precision:
         yield f"precision {options.precision}"
     if options.weights:

@@ -2,9 +2,17 @@ from __future__ import annotations
 
 import pytest
 
-from kintune.service.job_request import read_constants
+from kintune.core.constraints import fields_of
+from kintune.service.job_request import JobRequest, read_constants
 from kintune.service.model_store import Input
+from kintune.service.portal import job_form
 from kintune.service.portal.job_form import prefilled, problem_of, shape_problem
+
+
+def test_the_form_has_a_place_for_every_option() -> None:
+    shown = [field.shown for field in fields_of(JobRequest).values()]
+    assert {each.part or each.section.part for each in shown} == {*job_form._PARTS}
+
 
 IMAGE = Input("x", (None, 3, 224, 224), "float32", ("batch", "", "", ""))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.config import DEFAULT_MAX_ERROR, Options
+from kintune.core.config import Options
 from kintune.core.device import DeviceDescription
 from kintune.core.model import ModelRef
 from kintune.core.report import RunReport
@@ -164,22 +164,7 @@ class RunFactory:
             work.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"{work}: cannot be made ({error.strerror})") from error
-        options = Options(
-            trials=wanted.trials,
-            minutes=wanted.minutes,
-            until=wanted.until,
-            seed=wanted.seed,
-            rtol=wanted.rtol,
-            atol=wanted.atol,
-            compare=TIMED_BESIDE,
-            search=wanted.search,
-            onnxruntime=wanted.onnxruntime,
-            other_shapes=wanted.other_shapes,
-            precision=wanted.precision,
-            weights=wanted.weights or 0,
-            max_error=wanted.max_error or DEFAULT_MAX_ERROR,
-            keep_denormals=wanted.keep_denormals,
-        )
+        options = Options.of(wanted, compare=TIMED_BESIDE, search=wanted.search)
         reference = ModelRef(
             "onnx",
             str(self._blobs.path(model.file)),

@@ -12,7 +12,7 @@ from nicegui import ui
 from nicegui.elements.mixins.validation_element import ValidationElement
 from nicegui.elements.mixins.value_element import ValueElement
 
-from kintune.core.config import DEFAULT_MAX_ERROR
+from kintune.core.constraints import Field, Section, fields_of
 from kintune.errors import InputError
 from kintune.service.job_request import JobRequest, check, read_constants, read_shape
 from kintune.service.model_store import Findings, Input, StoredModel
@@ -27,14 +27,6 @@ __all__ = ["JobForm", "prefilled", "problem_of", "shape_problem"]
 _USUAL = {"batch": 1, "n": 1, "b": 1, "height": 224, "h": 224, "width": 224, "w": 224, "channels": 3, "c": 3}
 _SEQUENCE = ("seq", "len", "token", "time")
 _USUAL_SEQUENCE = 128
-_PRECISIONS = {
-    "fp32": "fp32 (as the model)",
-    "bf16": "bf16 where it is faster",
-    "int8": "int8 where it is faster",
-    "auto": "the fastest within the error",
-}
-_QUANTISING = ("int8", "auto")
-_WEIGHTS = {0: "as they are", 4: "4 bits", 8: "8 bits"}
 _LONG = 20  # name of an input that a label has no room for
 _SHOW = """
     const field = document.getElementById('%s');
@@ -42,6 +34,19 @@ _SHOW = """
     field.scrollIntoView({block: 'center'});
     field.querySelector('input, textarea')?.focus({preventScroll: true});
 """
+
+
+def _is_box(option: Field) -> bool:
+    """Whether a field is on or off: those stand below the others."""
+    return option.kind is bool or (len(option.choices) == 2 and not option.optional)
+
+
+_FIRST = ("until", "minutes", "precision", "device", "max_error", "calibrate", "shapes")
+"""The fields of a request that everybody sees; the others are folded away, in these parts."""
+_PARTS = (Section.MODEL.part, Section.PRECISION.part, Section.CHECKS.part, Section.BUDGET.part)
+_FIELDS = fields_of(JobRequest)
+_FOLDED = sorted((name for name in _FIELDS if name not in _FIRST), key=lambda name: _is_box(_FIELDS[name]))
+_QUANTISING = ("int8", "auto")
 
 
 class _FieldError(InputError):
@@ -60,25 +65,29 @@ class JobForm:
     ) -> None:
         self._context = context
         self._usual = usual
+        self._model = model
         self._inputs = (model.findings or Findings()).inputs
+        self._lacks = {device: context.application.lacks(device) for device in context.application.devices}
         self._fields: dict[str, ValueElement[Any]] = {}
         self._conversions: dict[str, Callable[[Any], Any]] = {}
+        self._sets: dict[str, InputsField] = {}
+        self._shapes: dict[str, ui.input] = {}
         with ui.element("section").classes("card stack"):
             with _row():
-                self._first(model.id)
+                for name in _FIRST:
+                    self._show(_FIELDS[name])
             with ui.element("details").props("id=more") as more:
                 with ui.element("summary"):
                     markup("More options", "within")
-                with _row("Inputs", shown=bool(self._inputs)):
-                    self._fixed_inputs()
-                with _row("Precision and runtime"):
-                    self._ways()
-                with _row("Comparison of outputs"):
-                    self._comparison(model.id)
-                with _row("The run"):
-                    self._run()
-        plain = JobRequest()
-        if any(getattr(usual, name) != getattr(plain, name) for name in _FOLDED):
+                for part in _PARTS:
+                    with _row(part, shown=part != Section.MODEL.part or bool(self._inputs)):
+                        for field in map(_FIELDS.__getitem__, _FOLDED):
+                            if (field.shown.part or field.shown.section.part) == part:
+                                self._show(field)
+        self._fields["device"].set_visibility(len(self._lacks) > 1)
+        self._fields["other_shapes"].set_visibility(bool(self._shapes))
+        self._sets["inputs"].set_visibility(bool(self._inputs))
+        if any(getattr(usual, name) != _FIELDS[name].default for name in _FOLDED):
             more.props("open")
         with ui.element("div").classes("submit"):
             ui.button("Make it fast", on_click=submit, color=None).props("unelevated no-caps").classes("button main")
@@ -95,7 +104,7 @@ class JobForm:
         wanted = {name: self._conversions[name](field.value) for name, field in self._fields.items()}
         if wanted["precision"] == "fp32" and not wanted["weights"]:
             del wanted["max_error"]
-        sets = self._calibration.chosen() if wanted["precision"] in _QUANTISING else ()
+        sets = self._sets["calibrate"].chosen() if wanted["precision"] in _QUANTISING else ()
         if wanted["precision"] == "int8" and not sets:
             raise InputError(
                 "calibrate: int8 needs inputs to find the ranges of the values; choose .npz files, or bf16"
@@ -105,7 +114,7 @@ class JobForm:
         given = {name: field for name, field in self._shapes.items() if name not in wanted["constants"]}
         _validate(given.values())
         shapes = {name: read_shape(name, field.value) for name, field in given.items()}
-        return JobRequest(**wanted, shapes=shapes, calibrate=sets, inputs=self._compared.chosen())
+        return JobRequest(**wanted, shapes=shapes, calibrate=sets, inputs=self._sets["inputs"].chosen())
 
     def say(self, error: Exception) -> None:
         """Shows why the request was refused, beside the button and at its field, until a field is changed."""
@@ -121,40 +130,62 @@ class JobForm:
             ui.run_javascript(_SHOW % field.html_id)
         self._problem.show(notice(said, "bad"))
 
-    def _add(self, name: str, field: Any, hint: str = "", convert: Callable[[Any], Any] = lambda said: said) -> None:
-        """Takes in the field of the request that has this name; what is written there is checked at once."""
+    def _show(self, option: Field) -> None:
+        """Adds the element for a field of the request; what is written there is checked at once."""
+        name = option.name
+        if name == "shapes":
+            self._show_shapes()
+            return
+        if option.kind is tuple:
+            chosen = getattr(self._usual, name)
+            self._sets[name] = InputsField(self._context, self._model.id, name, chosen, self._changed)
+            return
+        field, convert = self._element(option)
         self._fields[name], self._conversions[name] = field, convert
         if isinstance(field, ValidationElement):
             if not isinstance(field, ui.select):
                 field.validation = lambda said: problem_of(name, said, convert)
-            field.props("outlined stack-label").props["hint"] = hint
+            field.props("outlined stack-label").props["hint"] = option.shown.hint
+        elif option.shown.hint:
+            field.tooltip(option.shown.hint)
         field.on_value_change(self._changed)
+
+    def _element(self, option: Field) -> tuple[ValueElement[Any], Callable[[Any], Any]]:
+        """The element for a field of the request, and what makes the field's value of what is written there."""
+        value, default, label, shown = getattr(self._usual, option.name), option.default, option.label, option.shown
+        if option.name == "device":
+            devices = list(self._lacks)
+            return ui.select(devices, label=label, value=value if value in devices else devices[0]), str
+        if option.name == "constants":
+            lines = (f"{name}={msgspec.json.encode(one).decode()}" for name, one in value.items())
+            area = ui.textarea(label, value="\n".join(lines), placeholder="sizes=1,3,8,8").props("autogrow rows=1")
+            return area, lambda said: read_constants(said or "")
+        if option.kind is bool:
+            return ui.checkbox(label, value=value != default), lambda chosen: chosen != default
+        if _is_box(option):
+            other = next(each for each in option.choices if each != default)
+            return ui.checkbox(label, value=value == other), lambda chosen: other if chosen else default
+        if option.choices:
+            words: dict[str | int, str] = {0: "not set"} if option.optional else {}
+            words |= {**{each: str(each) for each in option.choices}, **shown.words}
+            return ui.select(words, label=label, value=value or 0), lambda said: said or None
+        if option.kind is str:
+            return ui.input(label, value=value or "").props("clearable"), lambda said: (said or "").strip() or default
+        if value is None and shown.without:
+            value = float(shown.without)
+        return ui.number(label, value=value, step=shown.step), partial(_number, option)
 
     def _changed(self) -> None:
         """Takes back what was said of a request, since it is another one now."""
         self._problem.show("")
         self._adapt()
 
-    def _first(self, model: int) -> None:
-        usual, application = self._usual, self._context.application
-        self._lacks = {device: application.lacks(device) for device in application.devices}
-        hint = "Milliseconds, or a share of a runtime: onnxruntime*0.8. Empty: as fast as it gets"
-        self._add("until", _text("until", usual.until), hint, _stripped)
-        self._add("minutes", _number("minutes", usual.minutes), "It ends earlier once nothing more is gained")
-        self._precision = ui.select(_PRECISIONS, label=LABELS["precision"], value=usual.precision)
-        self._add("precision", self._precision)
-        devices = list(self._lacks)
-        chosen = usual.device if usual.device in devices else devices[0]
-        self._add("device", ui.select(devices, label=LABELS["device"], value=chosen))
-        self._fields["device"].set_visibility(len(devices) > 1)
-        hint = "Of the outputs, as a share of their norm"
-        self._add("max_error", _number("max_error", usual.max_error or DEFAULT_MAX_ERROR, 1e-3), hint)
-        self._calibration = InputsField(self._context, model, "calibrate", usual.calibrate, self._changed)
-        self._shapes: dict[str, ui.input] = {}
+    def _show_shapes(self) -> None:
+        """Adds a field for the shape of each input with dynamic dimensions."""
         for each in self._inputs:
             if None not in each.shape:
                 continue
-            known = usual.shapes.get(each.name)
+            known = self._usual.shapes.get(each.name)
             value = prefilled(each) if known is None else shape_text(known)
             field = ui.input(f"Shape of {each.name}", value=value, validation=partial(shape_problem, each))
             whole = f" of {each.name}" if len(each.name) > _LONG else ""
@@ -163,60 +194,18 @@ class JobForm:
             field.on_value_change(self._changed)
             self._shapes[each.name] = field
 
-    def _fixed_inputs(self) -> None:
-        said = "\n".join(
-            f"{name}={msgspec.json.encode(value).decode()}" for name, value in self._usual.constants.items()
-        )
-        field = ui.textarea(LABELS["constants"], value=said, placeholder="sizes=1,3,8,8").props("autogrow rows=1")
-        self._add("constants", field, "One a line; fixed for good", lambda said: read_constants(said or ""))
-        box = ui.checkbox(LABELS["other_shapes"], value=self._usual.other_shapes == "onnxruntime")
-        self._add("other_shapes", box, convert=lambda chosen: "onnxruntime" if chosen else "refuse")
-        box.set_visibility(bool(self._shapes))
-
-    def _ways(self) -> None:
-        usual = self._usual
-        field = ui.select(_WEIGHTS, label=LABELS["weights"], value=usual.weights or 0)
-        self._add("weights", field, "Constant weights of large products", lambda bits: bits or None)
-        for name, wanted in (("onnxruntime", not usual.onnxruntime), ("search", not usual.search)):
-            self._add(name, ui.checkbox(LABELS[name], value=wanted), convert=lambda chosen: not chosen)
-        box = ui.checkbox(LABELS["keep_denormals"], value=usual.keep_denormals)
-        self._add("keep_denormals", box.tooltip("Numbers below 1.2e-38 are not flushed to zero, which is slower"))
-
-    def _comparison(self, model: int) -> None:
-        usual, hint = self._usual, "How far outputs may be from those of the model"
-        for name in ("rtol", "atol"):
-            self._add(name, _number(name, getattr(usual, name), 1e-3), hint, partial(_or_default, name))
-        self._compared = InputsField(self._context, model, "inputs", usual.inputs, self._changed)
-        self._compared.set_visibility(bool(self._inputs))
-
-    def _run(self) -> None:
-        usual = self._usual
-        hint = "Empty: as many as the time allows"
-        self._add("trials", _number("trials", usual.trials), hint, lambda said: None if said is None else _whole(said))
-        hint = "2 gets twice as much of a scarce resource as 1"
-        self._add("priority", _number("priority", usual.priority), hint, partial(_or_default, "priority"))
-        self._add("seed", _number("seed", usual.seed), "Of all random choices", lambda said: _whole(said or 0))
-        hint = "An address that is called when the job ends"
-        self._add("webhook", _text("webhook", usual.webhook), hint, _stripped)
-        self._add("share", ui.checkbox(LABELS["share"], value=usual.share))
-
     def _adapt(self) -> None:
         """Shows the fields that matter, and the precisions that the device has."""
-        precision, weights = self._precision, self._fields["weights"]
+        precision, weights = self._fields["precision"], self._fields["weights"]
+        assert isinstance(precision, ui.select)
         lacks = self._lacks[str(self._fields["device"].value)]
-        offered = {name: words for name, words in _PRECISIONS.items() if name not in lacks}
+        words = _FIELDS["precision"].shown.words
+        offered = {name: words[name] for name in words if name not in lacks}
         if list(offered) != list(precision.options):
             precision.set_options(offered, value=precision.value if precision.value in offered else "fp32")
         precision.props["hint"] = " ".join(f"Not offered: {name}, since {why}." for name, why in lacks.items() if why)
         self._fields["max_error"].set_visibility(precision.value != "fp32" or bool(weights.value))
-        self._calibration.set_visibility(precision.value in _QUANTISING)
-
-
-_FOLDED = (
-    "constants", "other_shapes", "weights", "keep_denormals", "onnxruntime", "search", "rtol", "atol", "inputs",
-    "trials", "priority", "seed", "webhook", "share",
-)  # fmt: skip
-"""The fields of a request that are folded away."""
+        self._sets["calibrate"].set_visibility(precision.value in _QUANTISING)
 
 
 def _validate(fields: Iterable[ValueElement[Any]]) -> None:
@@ -241,26 +230,12 @@ def _row(heading: str = "", *, shown: bool = True) -> Iterator[None]:
     part.set_visibility(shown)
 
 
-def _text(name: str, value: str | None) -> ui.input:
-    return ui.input(LABELS[name], value=value or "").props("clearable")
-
-
-def _number(name: str, value: float | None, step: float | None = None) -> ui.number:
-    return ui.number(LABELS[name], value=value, step=step)
-
-
-def _stripped(said: str | None) -> str | None:
-    return (said or "").strip() or None
-
-
-def _or_default(name: str, said: float | None) -> float:
-    """A number, or what holds for an empty field."""
-    return getattr(JobRequest(), name) if said is None else said
-
-
-def _whole(said: float) -> float:
-    """A number as it is needed where it is whole; others are refused by their type."""
-    return int(said) if said == int(said) else said
+def _number(option: Field, said: float | None) -> float | None:
+    """A number as the field needs it, or its default; a fraction in a field of whole numbers is refused by its type."""
+    if said is None:
+        default: float | None = option.default
+        return default
+    return int(said) if option.kind is int and said == int(said) else said
 
 
 def problem_of(name: str, said: Any, convert: Callable[[Any], Any] = lambda said: said) -> str | None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kintune.core.constraints import described, fields_of
 from kintune.core.hybrid import Hybrid
 from kintune.core.latency_target import UNTUNED_NETWORK, parse_target
 from kintune.core.report import BaselineVerdict, FastestBaseline, ProgressReport, RunReport
@@ -36,16 +37,7 @@ __all__ = [
 ]
 
 
-LABELS: Mapping[str, str] = {
-    "until": "Target latency", "minutes": "Minutes at most", "device": "Device", "precision": "Precision",
-    "max_error": "Largest error", "calibrate": "Calibration inputs", "weights": "Large weights", "shapes": "Shapes",
-    "constants": "Constant inputs", "other_shapes": "Other shapes run in onnxruntime",
-    "keep_denormals": "Keep denormal numbers", "onnxruntime": "Run no node in onnxruntime",
-    "search": "Only compile, measure nothing",
-    "rtol": "Relative tolerance", "atol": "Absolute tolerance", "inputs": "Inputs to compare outputs on",
-    "trials": "Programs at most", "priority": "Priority", "seed": "Seed", "webhook": "Webhook",
-    "share": "Share the measurements with other users' jobs",
-}  # fmt: skip
+LABELS = {name: field.label for name, field in fields_of(JobRequest).items()}
 """What the form of a new job calls each field of a request."""
 
 _SINGULAR = {"constant": "constants", "shape": "shapes"}
@@ -144,13 +136,7 @@ def describe_request(wanted: JobRequest) -> str:
         shown = [spell(one) for one in several] or [spell(tuple(one for one in shape if isinstance(one, int)))]
         parts.append(f"{name} is {' or '.join(shown)}")
     parts += [f"{name} is fixed" for name in wanted.constants]
-    if wanted.other_shapes == "onnxruntime":
-        parts.append("other shapes run in onnxruntime")
-    if wanted.keep_denormals:
-        parts.append("denormal numbers are kept")
-    if not wanted.onnxruntime:
-        parts.append("nothing runs in onnxruntime")
-    return ", ".join(parts) or "as fast as it gets"
+    return ", ".join([*parts, *described(wanted)]) or "as fast as it gets"
 
 
 def spell(shape: tuple[int, ...]) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from kintune.core.config import WeightBits
+from kintune.core.constraints import Field as Option
 from kintune.core.constraints import fields_of
 from kintune.service.faces import said
 from kintune.service.job_repository import Job, JobStep
-from kintune.service.job_request import MOST_PRIORITY, MOST_SETS, JobRequest
+from kintune.service.job_request import MOST_PRIORITY, JobRequest
 from kintune.service.model_store import StoredModel
 from kintune.service.webhook_outcome import WebhookOutcome
 
@@ -34,65 +35,53 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def _field(name: str, **limits: Any) -> Any:
-    """A field of `JobRequest`, with its default, limits and help."""
-    field = fields_of(JobRequest)[name]
-    declared = {limit: getattr(field.meta, limit) for limit in ("gt", "ge", "le", "lt")}
-    limits = {**{limit: value for limit, value in declared.items() if value is not None}, **limits}
-    if field.kind is float:
-        limits["allow_inf_nan"] = False
-    return Field(field.default, description=field.help, **limits)
-
-
 _UploadId = Annotated[int, Field(ge=1, lt=1 << 62)]
 
+_WRITTEN: Mapping[str, Any] = {
+    "until": Annotated[str, Field(max_length=64)] | float | None,
+    "shapes": dict[str, list[int] | list[list[int]]],
+    "constants": dict[str, bool | int | float | list[Any]],
+    "calibrate": list[_UploadId],
+    "inputs": list[_UploadId],
+}
+"""The types of fields of `JobRequest` that are written otherwise than they are kept."""
 
-class JobRequestIn(_Strict):
+
+def _field(field: Option) -> tuple[Any, Any]:
+    """The type of a field of `JobRequest`, and its default, limits and help."""
+    kind = _WRITTEN.get(field.name) or (Literal[field.choices] if field.choices else field.kind)
+    limits = {limit: value for limit in ("gt", "ge", "le") if (value := getattr(field.meta, limit)) is not None}
+    if field.kind is float:
+        limits["allow_inf_nan"] = False
+    elif field.kind is int and not field.choices and "le" not in limits:
+        limits["lt"] = 1 << 63
+    elif field.shown.most is not None:
+        limits["max_length"] = field.shown.most
+    default = [] if field.default == () else field.default
+    return (kind | None if field.optional else kind), Field(default, description=field.help, **limits)
+
+
+if TYPE_CHECKING:
+    _Fields = _Strict
+else:
+    _Fields = create_model(
+        "_Fields", __base__=_Strict, **{name: _field(field) for name, field in fields_of(JobRequest).items()}
+    )
+
+
+class JobRequestIn(_Fields):
     """What is wanted of a model."""
-
-    device: str = _field("device", max_length=64)
-    until: Annotated[str, Field(max_length=64)] | float | None = _field("until")
-    minutes: float | None = _field("minutes")
-    trials: int | None = _field("trials")
-    priority: float = _field("priority")
-    shapes: dict[str, list[int] | list[list[int]]] = Field(
-        {},
-        max_length=64,
-        description="Shapes of inputs whose dimensions are dynamic; or lists of shapes that the result runs with.",
-    )
-    constants: dict[str, bool | int | float | list[Any]] = Field(
-        {}, max_length=64, description="Values of inputs that become constants: numbers, true or false, or lists."
-    )
-    seed: int = _field("seed", lt=1 << 63)
-    webhook: str | None = _field("webhook", max_length=2048)
-    share: bool = _field("share")
-    onnxruntime: bool = _field("onnxruntime")
-    other_shapes: Literal["refuse", "onnxruntime"] = _field("other_shapes")
-    precision: Literal["fp32", "bf16", "int8", "auto"] = _field("precision")
-    weights: WeightBits | None = _field("weights")
-    max_error: float | None = _field("max_error")
-    keep_denormals: bool = _field("keep_denormals")
-    rtol: float = _field("rtol")
-    atol: float = _field("atol")
-    calibrate: list[_UploadId] = Field(
-        [],
-        max_length=MOST_SETS,
-        description="With precision int8 or auto: the ids of uploaded sets of inputs to quantise the model with.",
-    )
-    inputs: list[_UploadId] = Field(
-        [], max_length=MOST_SETS, description="The ids of uploaded sets of inputs to compare outputs on."
-    )
-    search: bool = Field(True, description="False: compile from stored measurements; programs are not measured.")
 
     def wanted(self) -> JobRequest:
         """Returns the request as the service uses it."""
-        shapes = {
+        given = self.model_dump()
+        given["shapes"] = {
             name: tuple(tuple(one) if isinstance(one, list) else one for one in shape)
-            for name, shape in self.shapes.items()
+            for name, shape in given["shapes"].items()
         }
-        until = None if self.until is None else str(self.until)
-        sets = {"calibrate": tuple(self.calibrate), "inputs": tuple(self.inputs)}
-        return JobRequest(**{**self.model_dump(), "shapes": shapes, "until": until, **sets})
+        if given["until"] is not None:
+            given["until"] = str(given["until"])
+        return JobRequest(**{**given, "calibrate": tuple(given["calibrate"]), "inputs": tuple(given["inputs"])})
 
 
 class JobIn(_Strict):

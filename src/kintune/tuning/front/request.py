@@ -11,7 +11,7 @@ import msgspec
 
 from kintune.core.candidate import FULL_PRECISION, digest_of
 from kintune.core.capabilities import Capabilities, capabilities_of, kind_named
-from kintune.core.config import DEFAULT_MAX_ERROR, DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig, named_files
+from kintune.core.config import DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig, named_files
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
@@ -254,23 +254,14 @@ def options_of(config: TuneConfig, *, search: bool = True, metric: Metric | None
     if (size := config.round_size) is not None:
         foresee_size = max(1, min(strategy.foresee_size, size // 2))
         strategy = msgspec.structs.replace(strategy, round_size=size, foresee_size=foresee_size)
-    return Options(
+    return Options.of(
+        config,
         trials=trials,
-        minutes=config.minutes,
         until=None if config.until is None else str(parse_target(config.until)),
         strategy=strategy,
         kin=config.kin,
-        seed=config.seed,
-        rtol=config.rtol,
-        atol=config.atol,
         search=search,
-        onnxruntime=config.onnxruntime,
-        other_shapes=config.other_shapes,
-        precision=config.precision,
-        max_error=config.max_error or DEFAULT_MAX_ERROR,
         metric=metric,
-        weights=config.weights or 0,
-        keep_denormals=config.keep_denormals,
         compare=_compared(config),
     )
 
