@@ -150,7 +150,7 @@ def test_sets_of_inputs_may_be_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.tvm
 def test_an_executable_that_is_gone_is_named(fake_front: FakeFront) -> None:
     with pytest.raises(InputError, match=r"/models/resnet18\.kt"):
-        kt.load(ZOO).tune(progress=False).build()
+        kt.load(ZOO).tune(progress=False).open()
 
 
 @pytest.mark.needs("torch")

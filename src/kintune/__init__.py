@@ -4,7 +4,7 @@
 
     model  = kt.load("resnet18.onnx")
     result = model.tune(trials=1000)
-    exe    = result.build()
+    exe    = result.open()
 
 The names below are imported when they are first used, so that `import kintune` costs nothing.
 """

@@ -4,7 +4,7 @@
 
     model  = kt.load("resnet18.onnx")
     result = model.tune(trials=1000)
-    exe    = result.build()
+    exe    = result.open()
     exe.run({"input": x})
 
 Tuning happens in other processes, so nothing here imports the compiler, except to open a result for a GPU.
@@ -212,7 +212,7 @@ class Result:
         said = describe_result(self.report.latency_ms)
         return f"Result({self.report.model.name!r}{f', {said}' if said else ''})"
 
-    def build(self) -> AnyExecutable:
+    def open(self) -> AnyExecutable:
         """The executable with the best programs found, opened from where the run has written it.
 
         Raises:
