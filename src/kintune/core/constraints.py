@@ -76,17 +76,10 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 _NOT_SHOWN = Shown(told="")
 
 
-def option(
-    help: str,
-    section: Section,
-    *,
-    gt: float | None = None,
-    ge: float | None = None,
-    le: float | None = None,
-    **shown: Any,
-) -> msgspec.Meta:
-    """Return the annotation of an option; `shown` are fields of `Shown`."""
-    return msgspec.Meta(description=help, gt=gt, ge=ge, le=le, extra={"shown": Shown(section=section, **shown)})
+def option(help: str, section: Section, **more: Any) -> msgspec.Meta:
+    """Return the annotation of an option; `more` are limits (`gt`, `ge`, `le`) and fields of `Shown`."""
+    limits = {limit: more.pop(limit, None) for limit in ("gt", "ge", "le")}
+    return msgspec.Meta(description=help, **limits, extra={"shown": Shown(section=section, **more)})
 
 
 def limited(struct: type[msgspec.Struct], name: str, *, gt: float, le: float) -> msgspec.Meta:
