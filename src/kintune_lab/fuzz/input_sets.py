@@ -80,15 +80,15 @@ def noisy_values(case: DrawnCase, evaluator: Evaluator, values: Values, seed: in
     try:
         for node in case.nodes:
             own = dict(found)
+            size = _NOISE["float32"] if node.op_type in _IN_FLOAT32 else 0.0
             if node.op_type in _SEVERAL_STEPS:
-                own |= {name: with_noise(rng, found[name], whole=False) for name in node.input if name}
+                own |= {name: with_noise(rng, found[name], whole=False, least=size) for name in node.input if name}
             computed, _ = expected_of(evaluator, node, own)
             exact = node.op_type in _STEPS or all(_is_whole(found[name]) for name in node.input if name)
             if node.op_type in _CUT:
                 computed = {name: _one_more_or_less(rng, np.asarray(value)) for name, value in computed.items()}
             if node.op_type in _TRANSFORMS:
                 computed = {name: _with_common_noise(rng, np.asarray(value)) for name, value in computed.items()}
-            size = _NOISE["float32"] if node.op_type in _IN_FLOAT32 else 0.0
             found |= {name: with_noise(rng, value, whole=exact, least=size) for name, value in computed.items()}
     except Refused:
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,15 @@ from kintune_lab.fuzz.comparing import difference
 from kintune_lab.fuzz.evaluation import Evaluator, Value, attribute
 from kintune_lab.fuzz.values import Array, is_large
 
-__all__ = ["DIFFERENCES", "KnownDifference", "expected_of", "is_overruled", "undefined"]
+__all__ = [
+    "DIFFERENCES",
+    "KnownDifference",
+    "expected_of",
+    "floor_of",
+    "is_overruled",
+    "may_lose_infinities",
+    "undefined",
+]
 
 _Operands = list[Any]
 _Outputs = dict[str, Value]
@@ -244,6 +253,28 @@ def undefined(node: NodeProto, values: Mapping[str, Value]) -> bool:
     test = _UNDEFINED.get(node.op_type)
     with np.errstate(all="ignore"):
         return test is not None and test(node, [values[name] if name else None for name in node.input])
+
+
+_FLOORS = (
+    (re.compile("gelu", re.IGNORECASE), 1e-6),
+    (re.compile("sigmoid|tanh|erf|lstm|gru|rnn", re.IGNORECASE), 1e-7),
+)
+"""How far from a value a result may be however small that is: onnxruntime's polynomials are; and of `x * (1 + tanh(y))`
+half a unit of the 1 times x is left where the tanh is nearly -1.
+"""
+
+_LOSES_INFINITIES = "MatMulNBits"
+"""Takes zero points off with a sum of the data: an infinity may be NaN (docs/models.md)."""
+
+
+def floor_of(operators: Collection[str]) -> float:
+    """How far from each value a result of operators may be, whatever its size."""
+    return next((floor for pattern, floor in _FLOORS if any(map(pattern.search, operators))), 0.0)
+
+
+def may_lose_infinities(operators: Collection[str]) -> bool:
+    """Whether NaN may stand for an infinity in results of operators."""
+    return any(_LOSES_INFINITIES in name for name in operators)
 
 
 def _is_denormal(values: Array) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,6 +21,7 @@ from kintune.runtime.opening import open as open_result
 from kintune_lab.fuzz.comparing import UNDECIDED, difference
 from kintune_lab.fuzz.compiling import Chosen, CompileWay
 from kintune_lab.fuzz.evaluation import Refused, Value
+from kintune_lab.fuzz.known import floor_of, may_lose_infinities
 from kintune_lab.fuzz.subject import FuzzSubject, ModelPart, Values
 from kintune_lab.fuzz.values import Array, is_large
 from kintune_lab.fuzz.verdict import FAULTS, GraphVerdict, VerdictKind
@@ -32,11 +32,7 @@ DRAWN, REFERRED = "drawn", "computed by the references"
 """What has been done with a model: a process that ends before the second did not end by our doing."""
 
 _SETS = 3  # of inputs
-_APPROXIMATED = re.compile("sigmoid|tanh|erf|gelu|lstm|gru|rnn", re.IGNORECASE)
-_INFINITE_OR_NOT = "MatMulNBits"  # takes zero points off with a sum of data: an infinity may be NaN (docs/models.md)
 _SHARED = 24  # each so many models, a node runs in onnxruntime, which costs as much as two models
-_FLOOR = 1e-7  # onnxruntime's polynomials of these are as far from small values
-_FLOOR_OF_GELU = 1e-6  # of `x * (1 + tanh(y))` half a unit of the 1 times x is left where the tanh is nearly -1
 _SAMPLES = (4, 20)  # draws of noise: a few, and more where these do not explain a difference
 
 
@@ -194,16 +190,15 @@ class Trial:
     def _compare(
         self, part: ModelPart, found: Sequence[Mapping[str, Array]], kept: tuple[int, ...], operators: tuple[str, ...]
     ) -> GraphVerdict:
-        undecided = ""
+        undecided, floor, overflows = "", floor_of(operators), may_lose_infinities(operators)
         for at, (computed, values) in enumerate(zip(found, self._sets, strict=True)):
             if len(computed) != len(part.outputs):
                 return GraphVerdict(VerdictKind.WRONG, f"outputs are {list(computed)}", kept, operators)
             outputs = dict(zip(part.outputs, computed.values(), strict=True))
             tensors = [values[name] for name in part.tensors]
-            large = any(isinstance(v, np.ndarray) and v.dtype.kind == "f" and is_large(v).any() for v in tensors)
-            large = large or any(_INFINITE_OR_NOT in name for name in operators)
-            floor = _FLOOR if any(map(_APPROXIMATED.search, operators)) else 0.0
-            floor = _FLOOR_OF_GELU if any("gelu" in name.lower() for name in operators) else floor
+            large = overflows or any(
+                isinstance(v, np.ndarray) and v.dtype.kind == "f" and is_large(v).any() for v in tensors
+            )
             samples: list[Values] = []
             for enough in (0, *_SAMPLES):
                 while len(samples) < enough:

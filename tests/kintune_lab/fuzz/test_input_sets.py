@@ -36,3 +36,15 @@ def test_transforms_have_noise_where_they_are_zero() -> None:
     moved = noisy_values(as_case(drawn), evaluator, drawn.values, 0)
     assert moved is not None
     assert np.asarray(moved["y"])[0, 1:].all()
+
+
+def test_norms_of_float64_are_those_of_data_in_float32() -> None:
+    """As the standard says by `stash_type`: around a large mean the data itself is rounded."""
+    given = {"x": 1e3 + np.arange(8.0).reshape(1, 1, 8) / 64, "scale": np.ones(1), "bias": np.zeros(1)}
+    node = helper.make_node("GroupNormalization", list(given), ["y"], num_groups=1)
+    drawn = DrawnGraph(21, [node], {**given}, {name: Leaf(constant=False) for name in given})
+    evaluator = Evaluator(21)
+    drawn.values.update(evaluator.run(node, given))
+    moved = noisy_values(as_case(drawn), evaluator, drawn.values, 0)
+    assert moved is not None
+    assert np.abs(np.asarray(moved["y"]) - np.asarray(drawn.values["y"])).max() > 1e-4

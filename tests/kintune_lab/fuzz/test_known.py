@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 from kintune_lab.fuzz.drawing import Drawer
 from kintune_lab.fuzz.evaluation import Evaluator, Refused
-from kintune_lab.fuzz.known import expected_of, undefined
+from kintune_lab.fuzz.known import expected_of, floor_of, may_lose_infinities, undefined
 
 
 def test_equal_elements_have_the_mean() -> None:
@@ -55,3 +55,35 @@ def test_what_is_not_defined() -> None:
     weights = {"w": np.ones((1, 1, 1), np.float32), "r": np.ones((1, 1, 1), np.float32)}
     for value, expected in ((1e4, False), (3e38, True)):
         assert undefined(layer, {**weights, "x": np.full((1, 1, 1), value, np.float32)}) is expected
+
+
+@pytest.mark.parametrize(
+    ("operator", "operands", "expected"),
+    [
+        ("BitCast", [np.float32([1.0])], False),
+        ("BitCast", [np.float32([np.nan])], True),
+        ("RoiAlign", [np.ones((1, 1, 2, 2), np.float32), np.float32([[0, 0, 1, 1]])], False),
+        ("RoiAlign", [np.ones((1, 1, 0, 2), np.float32), np.float32([[0, 0, 1, 1]])], True),
+        ("RoiAlign", [np.ones((1, 1, 2, 2), np.float32), np.float32([[0, 0, np.inf, 1]])], True),
+    ],
+)
+def test_bits_of_nan_and_regions_of_nothing_are_not_defined(
+    operator: str, operands: list[np.ndarray], expected: bool
+) -> None:
+    names = [f"x{number}" for number in range(len(operands))]
+    assert undefined(helper.make_node(operator, names, ["y"]), dict(zip(names, operands, strict=True))) is expected
+
+
+def test_the_floor_of_gelu_is_what_rounding_leaves() -> None:
+    """Where the tanh is nearly -1, more than of other polynomials, and not more than the floor."""
+    x = np.linspace(-6, 6, 4001)
+    y = (0.7978845608 * (x + 0.044715 * x**3)).astype(np.float32)
+    found = np.float32(0.5) * x.astype(np.float32) * (np.float32(1) + np.tanh(y))
+    furthest = np.abs(found - 0.5 * x * (1 + np.tanh(y.astype(np.float64))))[x < -3].max()
+    assert floor_of(["Add", "Tanh"]) < furthest < floor_of(["com.microsoft.FastGelu", "Tanh"])
+    assert floor_of(["Add"]) == 0
+
+
+def test_an_infinity_may_be_lost_with_zero_points_alone() -> None:
+    assert may_lose_infinities(["Add", "com.microsoft.MatMulNBits"])
+    assert not may_lose_infinities(["Add", "MatMul"])
