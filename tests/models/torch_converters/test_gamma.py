@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -66,14 +67,29 @@ def test_integers_and_what_is_made_of_it(compare: Callable[..., Any]) -> None:
     compare(net, torch.arange(1, 7), draw(3, 4).abs() + 0.1)
 
 
-def test_higher_derivatives_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("dtype", "relative"), [("float32", 3e-6), ("float64", 1e-12)])
+def test_higher_derivatives(accurate: Callable[..., None], dtype: str, relative: float) -> None:
+    """Of negative numbers those of even order have zeros between the poles."""
+    derivatives = [functools.partial(torch.polygamma, n) for n in (2, 3, 4, 9)]
+    positive = torch.cat([torch.logspace(-2, 3, 201), torch.linspace(0.05, 30, 301)]).to(getattr(torch, dtype))
+    accurate(derivatives, positive, relative)
+    negative = torch.arange(-8 * 16, 0, dtype=getattr(torch, dtype)) / 16
+    accurate(derivatives, negative[negative != negative.round()], 10 * relative, least=100)
+
+
+def test_higher_derivatives_at_poles(compare: Callable[..., Any]) -> None:
+    x = torch.tensor([0.0, -1.0, -2.0, -1e9, torch.inf, torch.nan])
+    compare(lambda x: [torch.polygamma(n, x) for n in (2, 3)], x)
+
+
+def test_the_highest_derivatives_are_refused(tmp_path: Path) -> None:
     from kintune.models.importer import load
 
     class Second(torch.nn.Module):
         def forward(self, x: Any) -> Any:
-            return torch.polygamma(2, x)
+            return torch.polygamma(21, x)
 
-    with pytest.raises(ModelError, match=r"polygamma.*an order above 1"):
+    with pytest.raises(ModelError, match=r"polygamma.*an order above 20"):
         load(export_module(Second(), (draw(4),), tmp_path))
 
 

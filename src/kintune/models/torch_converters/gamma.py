@@ -1,9 +1,11 @@
-"""The logarithm of the gamma function, and its first two derivatives.
+"""The logarithm of the gamma function, and its derivatives.
 
 Formulas are those of M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions (1964), chapter 6.  From 8 on,
 Stirling's series (6.1.40) is accurate.  Below, the recurrence (6.1.15) leads to a number between 1.5 and 2.5, where the
 power series around 2 converges fast (6.1.33, with the recurrence).  No step there subtracts numbers of one size, except
 next to the zeros of the derivatives.  Negative numbers are mirrored (6.1.17).
+
+Derivatives from the third on are sums of powers (6.4.10), the rest of which is that of Euler and Maclaurin (23.1.30).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ __all__ = ["CONVERTERS"]
 
 _FAR = 8  # from here on, Stirling's series
 _MIDDLE = 2  # around which the power series is
+_LARGEST_ORDER = 20  # of a derivative
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 """The Bernoulli numbers 2, 4, 6 ..."""
 
@@ -159,11 +162,40 @@ def _trigamma_far(x: Real) -> Real:
     return inverse * (1.0 + inverse * 0.5 + square * polynomial(coefficients, square))
 
 
+def _derivative(order: int, x: Real) -> Real:
+    """The derivative of the digamma function of an order above 1."""
+    is_low, sign = x <= 0.0, -((-1.0) ** order)
+    value = sign * math.factorial(order) * _sum_of_powers(order + 1, choose(is_low, 1.0 - x, x))
+    cotangent = np.polynomial.Polynomial([0, 1])
+    for _ in range(order):  # of the cotangent, by powers of it
+        cotangent = -np.polynomial.Polynomial([1, 0, 1]) * cotangent.deriv()
+    coefficients = [float(each) * math.pi ** (order + 1) for each in cotangent.coef[::-1]]
+    reflected = -sign * value - polynomial(coefficients, 1.0 / (x.to_nearest() * math.pi).apply(relax.op.tan))
+    return choose(is_low, choose(x.equals(x.floor()), sign * math.inf, reflected), value)
+
+
+def _sum_of_powers(s: int, x: Real) -> Real:
+    """The zeta function of Hurwitz, of a positive number: the sum of (x + k) ** -s for all k."""
+
+    def power(inverse: Real, exponent: int) -> Real:
+        return inverse.apply(relax.op.power, float(exponent))
+
+    near = functools.reduce(operator.add, (power(1.0 / (x + float(k)), s) for k in range(1, _FAR)), power(1.0 / x, s))
+    inverse = 1.0 / (x + float(_FAR))
+    terms = _BERNOULLI[: _TERMS[x.dtype].stirling]
+    coefficients = [
+        number * math.perm(s + 2 * k - 2, 2 * k - 1) / math.factorial(2 * k) for k, number in enumerate(terms, 1)
+    ]
+    rest = 0.5 + inverse * polynomial(coefficients[::-1], inverse * inverse)
+    return near + power(inverse, s - 1) * (1 / (s - 1)) + power(inverse, s) * rest
+
+
 def _polygamma(t: Translation, a: SimpleNamespace) -> Expression:
     """A derivative of the digamma function."""
-    if a.n > 1:
-        raise NotConvertible("a derivative of the digamma function of an order above 1")
-    return function_of(_trigamma if a.n else _digamma)(t, a)
+    if a.n > _LARGEST_ORDER:
+        raise NotConvertible(f"a derivative of the digamma function of an order above {_LARGEST_ORDER}")
+    formula = (_digamma, _trigamma)[a.n] if a.n < 2 else functools.partial(_derivative, a.n)
+    return function_of(formula)(t, a)
 
 
 CONVERTERS: dict[str, Converter] = {

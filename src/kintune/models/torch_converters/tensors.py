@@ -388,6 +388,17 @@ def _select_scatter(t: Translation, a: SimpleNamespace) -> Expression:
     return _slice_scatter(t, a)
 
 
+def _as_strided_scatter(t: Translation, a: SimpleNamespace) -> Expression:
+    """Elements replaced at the places that a view by strides has."""
+    size = math.prod(shape_of(a.self))
+    origin = torch.arange(size)
+    places = origin.as_strided(a.size, a.stride, a.storage_offset or 0)
+    values = t.reshape(t.cast(a.src, dtype_of(a.self)), [places.numel()])
+    origin = origin.index_put((places.flatten(),), size + torch.arange(places.numel()))
+    both = t.concat([t.reshape(a.self, [size]), values], 0)
+    return t.reshape(t.take(both, origin, 0), t.result.shape)
+
+
 _VIEWS: tuple[str, ...] = ("view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default")
 _VIEWS += ("squeeze.default", "squeeze.dim", "squeeze.dims", "flatten.using_ints", "unflatten.int", "view_copy.default")
 _SPLITS = ("split_with_sizes.default", "split.Tensor", "chunk.default", "split.sizes", "unbind.int")
@@ -431,5 +442,6 @@ CONVERTERS: dict[str, Converter] = {
     "scatter_add.default": _scatter_add,
     "slice_scatter.default": _slice_scatter,
     "select_scatter.default": _select_scatter,
+    "as_strided_scatter.default": _as_strided_scatter,
 }
 """Operator of aten -> its converter."""
