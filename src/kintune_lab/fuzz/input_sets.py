@@ -21,7 +21,7 @@ _STEPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Cast", "CastLike", "Hardm
 
 _SEVERAL_STEPS = frozenset(
     {
-        *("Attention", "MultiHeadAttention", "QAttention", "LSTM", "GRU", "RNN"),
+        *("Attention", "MultiHeadAttention", "QAttention", "LSTM", "GRU", "RNN", "DynamicQuantizeLSTM"),
         *("InstanceNormalization", "GroupNormalization", "LayerNormalization", "MeanVarianceNormalization"),
     }
 )

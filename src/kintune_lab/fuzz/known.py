@@ -382,6 +382,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
         ("DynamicQuantizeLinear", "DynamicQuantizeMatMul"),
         lambda node, operands: _has_special(node, operands) or _is_denormal(operands[0]) or _is_empty(node, operands),
     ),
+    "DynamicQuantizeLSTM": lambda node, operands: _overflows(node, operands) or _is_denormal(operands[0]),
     **dict.fromkeys(("MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"), _is_empty),
     **dict.fromkeys(("Attention", "MultiHeadAttention", "QAttention"), _hides),
     "MaxPool": lambda node, operands: len(node.output) > 1 and _has_special(node, operands),

@@ -51,7 +51,7 @@ _LEFT_OUT = frozenset(
         *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"),
         *("ImageDecoder", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceMap", "TfIdfVectorizer"),
         *("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "NonMaxSuppression", "Constant"),
-        *("SequenceEmpty", "Unique", "NonZero", "Compress"),
+        *("SequenceEmpty", "Unique", "NonZero"),
     }
 )
 """Operators that are not drawn: results that are random, no numbers, or of a shape that depends on data."""

@@ -9,8 +9,10 @@ import onnx
 import pytest
 
 from kintune.models.evaluation import open_session
+from kintune_lab.fuzz.drawing import Drawer, NoSuchValue
 from kintune_lab.fuzz.evaluation import Refused
 from kintune_lab.fuzz.graph import as_case
+from kintune_lab.fuzz.rules.table import RULES
 from kintune_lab.fuzz.schemas import draw_graph
 
 _GRAPHS = range(40)
@@ -66,3 +68,19 @@ def test_a_part_of_a_graph_takes_as_inputs_what_the_rest_computes() -> None:
             continue
         found = open_session(case.model).run(list(case.outputs), {name: drawn.values[name] for name in case.inputs})
         assert [np.shape(each) for each in found] == [np.shape(drawn.values[name]) for name in case.outputs]
+
+
+OF_OTHERS = {"If", "Loop", "Scan", "ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert"}
+"""Rules that need other operators, or a sequence."""
+
+
+@pytest.mark.parametrize("operator", sorted(RULES.keys() - OF_OTHERS))
+def test_each_rule_draws_what_onnxruntime_takes(operator: str) -> None:
+    for seed in range(60):
+        drawer = Drawer(np.random.default_rng(seed), (9, 17, 26)[seed % 3], [], lambda _, operator: None)
+        try:
+            RULES[operator](drawer, operator)
+        except (Refused, NoSuchValue, ValueError, IndexError):
+            continue
+        return
+    raise AssertionError(f"{operator} is never drawn")

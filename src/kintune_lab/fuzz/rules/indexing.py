@@ -81,6 +81,14 @@ def _gather_nd(d: Drawer, operator: str) -> None:
     d.node(operator, [x, d.constant(places), updates], attributes)
 
 
+def _compress(d: Drawer, operator: str) -> None:
+    x = d.tensor(ALL, rank=(1, 2, 3), where=lambda v: v.size > 0)
+    value = d.array(x)
+    axis = d.axis(value.ndim) if d.chance(0.7) else None
+    taken = d.rng.random(value.size if axis is None else value.shape[axis]) < 0.6
+    d.node(operator, [x, d.constant(taken, "bool")], {} if axis is None else {"axis": axis})
+
+
 def _one_hot(d: Drawer, operator: str) -> None:
     size = d.extent(17)
     indices = d.indices(d.shape(d.integer(0, 2)), size, "int64")
@@ -135,6 +143,7 @@ RULES: dict[str, Rule] = {
     "Gather": _gather,
     **dict.fromkeys(("GatherElements", "ScatterElements", "Scatter"), _elements),
     **dict.fromkeys(("GatherND", "ScatterND"), _gather_nd),
+    "Compress": _compress,
     "OneHot": _one_hot,
     "TopK": _top_k,
     "Trilu": _trilu,

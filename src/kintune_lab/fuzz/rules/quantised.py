@@ -209,6 +209,38 @@ def _qattention(d: Drawer, operator: str) -> None:
     fused(d, operator, inputs, {"num_heads": heads, "unidirectional": d.integer(0, 1)})
 
 
+def _quantised_embedding(d: Drawer, operator: str) -> None:
+    batch, steps, width, words = d.integer(1, 3), d.extent(17), d.choice((4, 8, 17)), d.choice((5, 33))
+    ids = d.indices((batch, steps), words, "int32", negative=False)
+    segments = d.indices((batch, steps), 2, "int32", negative=False)
+    kind = d.choice(BYTES)
+    shapes = ((words, width), (steps + d.integer(0, 3), width), (2, width), (width,), (width,))
+    tables = [d.leaf(kind, shape, constant=1) for shape in shapes]
+    mask = d.leaf("int32", (batch, steps), Role(0, 1)) if d.chance(0.5) else ""
+    steps_and_points = [*(_scale_of(d) for _ in shapes), *(_zero_of(d, kind) for _ in shapes)]
+    fused(d, operator, [ids, segments, *tables, mask, *steps_and_points], {}, 2)
+
+
+def _quantised_lstm(d: Drawer, operator: str) -> None:
+    """Append a DynamicQuantizeLSTM of one sequence, since onnxruntime quantises several together."""
+    steps, features, hidden = d.extent(7), d.choice((1, 3, 17)), d.choice((1, 3, 8))
+    direction, kind = d.choice(("forward", "reverse", "bidirectional")), d.choice(BYTES)
+    directions = 2 if direction == "bidirectional" else 1
+    columns = (directions, 4 * hidden) if d.chance(0.3) else (directions,)
+
+    def optional(*shape: int) -> str:
+        return d.leaf("float32", shape, Role(-1.5, 1.5)) if d.chance(0.4) else ""
+
+    inputs = [d.tensor(("float32",), shape=(steps, 1, features))]
+    inputs += [d.leaf(kind, (directions, rows, 4 * hidden), constant=1) for rows in (features, hidden)]
+    inputs += [optional(directions, 8 * hidden), "", optional(directions, 1, hidden), optional(directions, 1, hidden)]
+    inputs.append(optional(directions, 3 * hidden))
+    for _ in range(2):
+        inputs.append(d.leaf("float32", columns, Role(0.001, 0.01), constant=1))
+        inputs.append(d.leaf(kind, columns, constant=1) if len(columns) == 1 else d.constant(np.zeros(columns), kind))
+    fused(d, operator, inputs, {"hidden_size": hidden, "direction": direction}, 3)
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantize),
     "MatMulInteger": _matmul_integer,
@@ -225,4 +257,6 @@ RULES: dict[str, Rule] = {
     "QLinearSoftmax": _qlinear_softmax,
     "QLinearWhere": _qlinear_where,
     "QAttention": _qattention,
+    "QEmbedLayerNormalization": _quantised_embedding,
+    "DynamicQuantizeLSTM": _quantised_lstm,
 }
