@@ -26,6 +26,7 @@ __all__ = ["Worker", "serve"]
 
 _MODULE = "kintune_lab.fuzz.worker"
 _PATIENCE_S = 120.0
+_LOOK_S = 1.0  # no longer wait counts: this process was stopped meanwhile, as the other may have been
 _MODELS_A_PROCESS = 200
 
 
@@ -76,21 +77,21 @@ class Worker:
         process = self._process or self._start()
         assert process.stdin is not None
         self._done += request.kept is None
-        begun, stage = time.monotonic(), ""
+        left, stage = self._patience, ""
         try:
             process.stdin.write(msgspec.json.encode(request) + b"\n")
             process.stdin.flush()
         except BrokenPipeError:
             pass  # the answer says so
         while True:
-            line = self._line(begun + self._patience - time.monotonic())
+            line, left = self._line(left)
             if not line:
                 break
             answer = msgspec.json.decode(line, type=_Answer)
             if answer.verdict is not None:
                 return answer.verdict
             stage, self._operators = answer.stage, answer.operators
-        hung = process.poll() is None and time.monotonic() - begun >= self._patience
+        hung = process.poll() is None and left <= 0
         if not hung:
             process.wait()
         code = process.returncode
@@ -107,21 +108,23 @@ class Worker:
         )
         return self._process
 
-    def _line(self, seconds: float) -> bytes:
-        """The next line of the process; empty if it ends or says nothing for so long."""
+    def _line(self, left: float) -> tuple[bytes, float]:
+        """The next line of the process and the seconds `left`; it is empty if the process ends, or after that time."""
         assert self._process is not None
         assert self._process.stdout is not None
-        until = time.monotonic() + seconds
         while b"\n" not in self._pending:
-            left = until - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                return b""
-            read = os.read(self._process.stdout.fileno(), 1 << 16)
-            if not read:
-                return b""
-            self._pending += read
+            if left <= 0:
+                return b"", left
+            begun = time.monotonic()
+            ready = select.select([self._process.stdout], [], [], _LOOK_S)[0]
+            left -= min(time.monotonic() - begun, _LOOK_S)
+            if ready:
+                read = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not read:
+                    return b"", left
+                self._pending += read
         line, _, self._pending = self._pending.partition(b"\n")
-        return line
+        return line, left
 
 
 def _ended(stage: str, hung: bool, code: int | None, request: _Request, operators: tuple[str, ...]) -> GraphVerdict:
