@@ -308,6 +308,18 @@ def test_the_rows_of_a_kernel_that_meet_the_image_are_proven() -> None:
     assert len(unproven(ROWS_OF_A_KERNEL.format(more=" + 1"))) == 1
 
 
+@pytest.mark.parametrize(("more", "number"), [("", 0), (" + 1", 2)])
+def test_a_loop_that_may_be_empty_has_a_positive_extent_inside(more: str, number: int) -> None:
+    """A row of a kernel of one place, of which most results meet only zeros around the image."""
+    text = f"""
+def main(a: T.Buffer((2,), "float32"), w: T.Buffer((1,), "float32"), b: T.Buffer((42,), "float32")):
+    for row in range(42):
+        for i in range(T.max(T.min(1, 42 - row) - T.max(0, 40 - row){more}, 0)):
+            b[row] = b[row] + a[row + T.max(0, 40 - row) + i - 40] * w[T.max(0, 40 - row) + i]
+"""
+    assert len(unproven(text)) == number
+
+
 @pytest.mark.parametrize(("extent", "number"), [(60, 0), (61, 2)])
 def test_one_index_may_go_through_several_axes(extent: int, number: int) -> None:
     text = f"""

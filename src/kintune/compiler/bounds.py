@@ -330,11 +330,14 @@ class _Prover:
 
     @contextmanager
     def _within_loop(self, loop: Any) -> Iterator[None]:
-        """What holds in a loop whose extent is no constant."""
-        if _constant(loop.min) is not None and _constant(loop.extent) is not None:
+        """What holds in a loop whose extent is no constant: it is positive there, so `max(extent, 0)` is the extent."""
+        extent = loop.extent
+        if _constant(loop.min) is not None and _constant(extent) is not None:
             yield
             return
-        with self._given(loop.loop_var >= loop.min), self._given(loop.loop_var < loop.min + loop.extent):
+        if isinstance(extent, tirx.Max) and _constant(extent.b) == 0:
+            extent = extent.a
+        with self._given(loop.loop_var >= loop.min), self._given(loop.loop_var < loop.min + extent):
             yield
 
     @contextmanager

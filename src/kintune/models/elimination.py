@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
 from kintune.models.expressions import dtype_of, shape_of
 
-__all__ = ["cholesky", "factorised", "triangular_solution"]
+__all__ = ["cholesky", "determinant", "factorised", "sign_of_exchanges", "triangular_solution"]
 
 _Emit = Callable[[relax.Expr], Any]
 _Port = tuple[str, tuple[int, ...], str]
@@ -63,6 +64,24 @@ def factorised(builder: relax.BlockBuilder, emit: _Emit, matrix: Any) -> tuple[A
     ]
     factors, order, pivot = _call(builder, emit, "lu", [("a", (batch, n, n), dtype)], results, body, [matrix])
     return factors, order, pivot
+
+
+def sign_of_exchanges(emit: _Emit, pivot: Any, dtype: str) -> Any:
+    """The sign (batch) of the permutation that such exchanges of rows (batch, n) make."""
+    places = relax.const(np.arange(shape_of(pivot)[1]), "int32")
+    stays = emit(relax.op.equal(pivot, places))
+    signs = emit(relax.op.where(stays, relax.const(1, dtype), relax.const(-1, dtype)))
+    return emit(relax.op.prod(signs, axis=[1]))
+
+
+def determinant(builder: relax.BlockBuilder, emit: _Emit, matrix: Any) -> Any:
+    """The determinants (batch) of matrices (batch, n, n)."""
+    batch, n, _ = shape_of(matrix)
+    factors, _, pivot = factorised(builder, emit, matrix)
+    flat = emit(relax.op.reshape(factors, [batch, n * n]))
+    diagonal = emit(relax.op.take(flat, relax.const(np.arange(n) * (n + 1), "int64"), axis=1))
+    product = emit(relax.op.prod(diagonal, axis=[1]))
+    return emit(relax.op.multiply(product, sign_of_exchanges(emit, pivot, dtype_of(matrix))))
 
 
 def triangular_solution(

@@ -16,12 +16,13 @@ from tvm import relax, tirx
 
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.converters.node import Convert, Node, like
+from kintune.models.elimination import determinant
 from kintune.models.expressions import HALVES, constant_of, dtype_of, elementwise, is_float, is_integer, shape_of
 
 __all__ = ["CONVERTERS"]
 
 _MOST_FACTORS = 8  # largest integer exponent of a power that becomes products
-_MOST_ROWS = 4  # most rows of a determinant, which is expanded by minors
+_MOST_ROWS = 4  # most rows of a determinant that is expanded by minors
 
 
 def _clip(node: Node) -> relax.Expr:
@@ -273,11 +274,11 @@ def _to(node: Node, dtype: str) -> relax.Expr:
 def _determinant(node: Node) -> relax.Expr:
     data = node.required(0)
     *batch, rows, columns = shape_of(data)
-    if rows != columns or not 1 <= rows <= _MOST_ROWS:
-        raise ValueError(
-            f"the determinant of {rows}x{columns} elements is not supported: at most {_MOST_ROWS}x{_MOST_ROWS}"
-        )
-    whole = node.emit(relax.op.reshape(data, [-1, rows, rows]))
+    if rows != columns or 0 in shape_of(data):
+        raise ValueError(f"the determinant of {rows}x{columns} elements is not supported")
+    whole = node.emit(relax.op.reshape(data, [math.prod(batch), rows, rows]))
+    if rows > _MOST_ROWS:
+        return relax.op.reshape(determinant(node.builder, node.emit, whole), batch)
     flat = [[_element(node, whole, row, column) for column in range(rows)] for row in range(rows)]
     return relax.op.reshape(_expanded(node, flat, 0, tuple(range(rows))), batch)
 

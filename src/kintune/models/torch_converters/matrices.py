@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tvm import relax, te
 
-from kintune.models.elimination import cholesky, factorised, triangular_solution
+from kintune.models.elimination import cholesky, determinant, factorised, sign_of_exchanges, triangular_solution
 from kintune.models.expressions import dtype_of, shape_of
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
@@ -39,11 +39,7 @@ class _Factors(NamedTuple):
 
     def sign(self, t: Translation) -> Expression:
         """The sign of the permutation of rows, (batch)."""
-        places = t.const(np.arange(shape_of(self.pivot)[1]), "int32")
-        moved = t.cast(t.emit(relax.op.not_equal(self.pivot, places)), "int32")
-        is_odd = t.emit(relax.op.bitwise_and(t.emit(relax.op.sum(moved, axis=[1])), t.const(1, "int32")))
-        numbers = (t.const(number, dtype_of(self.both)) for number in (-1, 1))
-        return t.emit(relax.op.where(t.cast(is_odd, "bool"), *numbers))
+        return sign_of_exchanges(t.emit, self.pivot, dtype_of(self.both))
 
     def spread(self, t: Translation, own: Sequence[int], batch: Sequence[int]) -> _Factors:
         """The factors of matrices with leading dimensions `own`, repeated for those of `batch`."""
@@ -117,13 +113,7 @@ def _used(t: Translation, *results: Callable[[Sequence[int]], Expression] | None
 
 
 def _determinant(t: Translation, a: SimpleNamespace) -> Any:
-    factors = _Factors.of(t, a.A)
-
-    def value(shape: Sequence[int]) -> Expression:
-        product = t.emit(relax.op.prod(factors.diagonal(t), axis=[1]))
-        return t.reshape(t.emit(relax.op.multiply(product, factors.sign(t))), shape)
-
-    return _used(t, value, None, None)
+    return _used(t, lambda s: t.reshape(determinant(t.builder, t.emit, _batched(t, a.A)), s), None, None)
 
 
 def _log_determinant(t: Translation, a: SimpleNamespace) -> Any:
