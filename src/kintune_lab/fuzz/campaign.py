@@ -69,7 +69,7 @@ class CampaignCounts(msgspec.Struct):
         self.kinds[verdict.kind] += 1
         self.nodes += len(verdict.kept)
         self.operators.update(verdict.operators)
-        self.refused.update(set(verdict.refused))
+        self.refused.update({text.partition(":")[0] for text in verdict.refused})
         self.programs.update(verdict.programs)
         self.unbuilt.update(verdict.unbuilt)
         self.disputed.update({text.partition(":")[0] for text in verdict.disputed})

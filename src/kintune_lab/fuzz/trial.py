@@ -33,6 +33,7 @@ DRAWN, REFERRED = "drawn", "computed by the references"
 
 _SETS = 3  # of inputs
 _SHARED = 24  # each so many models, a node runs in onnxruntime, which costs as much as two models
+_LONGEST = 200  # characters of a reason that are kept
 _SAMPLES = (4, 20)  # draws of noise: a few, and more where these do not explain a difference
 
 
@@ -66,19 +67,20 @@ class Trial:
         self._stage(REFERRED, tuple(operators))
         wanted = list(range(len(operators)) if kept is None else kept)
         verdict = self._try(wanted)
-        alone = wanted
+        refused: dict[int, str] = {}
         if verdict.kind is VerdictKind.REFUSED:
-            alone = [at for at in wanted if self._try([at], only_import=True).kind is not VerdictKind.REFUSED]
-            if 0 < len(alone) < len(wanted):
-                verdict = self._try(alone)
-        if verdict.kind not in FAULTS and (len(alone) < len(wanted) or number % _SHARED == 1):
+            by_itself = {at: self._try([at], only_import=True) for at in wanted}
+            refused = {at: each.reason for at, each in by_itself.items() if each.kind is VerdictKind.REFUSED}
+            if 0 < len(refused) < len(wanted):
+                verdict = self._try([at for at in wanted if at not in refused])
+        if verdict.kind not in FAULTS and (refused or number % _SHARED == 1):
             shared = [self._try_shared(way, tuple(wanted)) for way in self._ways if way.shares]
             ran = ("onnxruntime",) if any(each.kind is VerdictKind.RIGHT for each in shared) else ()
             verdict = msgspec.structs.replace(verdict, programs=(*verdict.programs, *ran))
             verdict = next((each for each in shared if each.kind in FAULTS), verdict)
         return msgspec.structs.replace(
             verdict,
-            refused=tuple(operators[at] for at in wanted if at not in alone),
+            refused=tuple(f"{operators[at]}: {reason[:_LONGEST]}" for at, reason in refused.items()),
             disputed=tuple(self._subject.disputed),
             opset=self._subject.version,
             seconds=round(time.monotonic() - begun, 3),

@@ -32,7 +32,7 @@ FAULTS = (VerdictKind.WRONG, VerdictKind.INTERNAL, VerdictKind.CRASHED, VerdictK
 class GraphVerdict(msgspec.Struct, frozen=True, omit_defaults=True):
     """The verdict on a graph, or on the nodes `kept` of it.
 
-    `refused` has the operators of nodes that were left out since the importer refuses them, `disputed` what the two
+    `refused` has the operators of nodes that were left out, each with the importer's reason, `disputed` what the two
     references differ about, `operators` those of the compared nodes.  `programs` were chosen for subgraphs, `unbuilt`
     are those of candidates that were refused while they were built.
     """

@@ -67,3 +67,9 @@ def test_the_line_has_all_counts(tmp_path: Path, scripted: Any) -> None:
     line = counts.line(2.0, 4)
     assert line.startswith("4 graphs: 2 right, 0 refused, 0 not compared, 2 wrong, 0 internal error, 0 crashed")
     assert line.endswith("2.00 graphs a second")
+
+
+def test_refused_nodes_are_counted_by_their_operators(tmp_path: Path, scripted: Any) -> None:
+    campaign = Campaign("onnx", 1, 1, tmp_path, 1, lambda line: None, scripted)
+    campaign.counts.add(Verdict(Kind.RIGHT, refused=("Det: of 5x5", "Det: of 6x6", "If: a sequence")), "")
+    assert campaign.counts.refused == {"Det": 1, "If": 1}
