@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kintune.errors import InputError
+from kintune.errors import InputError, ModelError
 from kintune.models.torch_export import export_module
 from tests.support.tools import require
 from tests.support.torch_values import draw
@@ -125,3 +125,32 @@ def test_truth_values_are_scattered_and_combined(compare: Any) -> None:
 
     x, index = torch.tensor([True, False, True, False, True]), torch.tensor([0, 1, 2, 2, 3, 3])
     compare(net, x, index, torch.tensor([False, True, True, False, False, False]))
+
+
+def test_views_by_strides_are_those_of_memory(compare: Compare) -> None:
+    """Also where what is viewed is a view: another order of a tensor, or a part of it."""
+
+    def net(x: Any, source: Any) -> Any:
+        size, stride = (2, 2), (1, 2)
+        return (
+            *(x.as_strided(size, stride), x.t().as_strided(size, stride), x[1:].as_strided(size, stride)),
+            *(x.t().contiguous().as_strided(size, stride, 3), torch.as_strided_copy(x.t(), size, stride)),
+            *(
+                torch.as_strided_scatter(x, source, size, stride),
+                torch.as_strided_scatter(x.t(), source, size, stride, 5),
+            ),
+            *(torch.permute_copy(x, (1, 0)), torch.narrow_copy(x, 1, 1, 2), *torch.unbind_copy(x)),
+        )
+
+    compare(net, draw(3, 4), draw(2, 2, seed=1))
+
+
+def test_a_view_of_what_lies_around_its_operand_is_refused(tmp_path: Path) -> None:
+    from kintune.models.importer import load
+
+    class Around(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x[1:].as_strided((2, 2), (1, 2), 3)
+
+    with pytest.raises(ModelError, match=r"as_strided.*a part"):
+        load(export_module(Around(), (draw(3, 4),), tmp_path))

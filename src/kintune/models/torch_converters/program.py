@@ -226,6 +226,7 @@ class _Program:
             t.result, t.results = _result(value), ()
         elif isinstance(value, list | tuple):
             t.results = tuple(_result(part) if isinstance(part, torch.Tensor) else None for part in value)
+        t.first = node.all_input_nodes[0].meta.get("val") if node.all_input_nodes else None
         t.used = frozenset(int(user.args[1]) for user in node.users if user.target is operator.getitem)
         try:
             if node.target is operator.getitem:

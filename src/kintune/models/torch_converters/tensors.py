@@ -157,6 +157,36 @@ def _moved(t: Translation, a: SimpleNamespace, operator: Any, *arguments: Any) -
     return t.take(t.reshape(a.self, [count]), origin, 0)
 
 
+def _as_strided(t: Translation, a: SimpleNamespace) -> Expression:
+    return _moved(t, a, lambda _: _places(t, a))
+
+
+def _places(t: Translation, a: SimpleNamespace) -> torch.Tensor:
+    """The number of the element at each place of a view by strides, which are those of memory.
+
+    Raises:
+        NotConvertible: there are places that the operand, itself a view, does not have.
+    """
+    given = t.first
+    start = given.storage_offset()
+    memory = torch.full((given.untyped_storage().nbytes() // given.element_size(),), -1)
+    numbers = torch.arange(given.numel()).reshape(given.shape)
+    memory.as_strided(given.shape, given.stride(), start).copy_(numbers)
+    places = memory.as_strided(a.size, a.stride, start if a.storage_offset is None else a.storage_offset)
+    if (places < 0).any():
+        raise NotConvertible("it reads elements of a tensor of which its operand is a part")
+    return places
+
+
+def _as_strided_scatter(t: Translation, a: SimpleNamespace) -> Expression:
+    """Elements replaced at the places of a view by strides."""
+    places, size = _places(t, a).flatten(), math.prod(shape_of(a.self))
+    origin = torch.arange(size).index_put((places,), size + torch.arange(len(places)))
+    values = t.reshape(t.cast(a.src, dtype_of(a.self)), [len(places)])
+    both = t.concat([t.reshape(a.self, [size]), values], 0)
+    return t.reshape(t.take(both, origin, 0), t.result.shape)
+
+
 def _roll(t: Translation, a: SimpleNamespace) -> Expression:
     value = a.self
     if not a.dims:
@@ -388,17 +418,6 @@ def _select_scatter(t: Translation, a: SimpleNamespace) -> Expression:
     return _slice_scatter(t, a)
 
 
-def _as_strided_scatter(t: Translation, a: SimpleNamespace) -> Expression:
-    """Elements replaced at the places that a view by strides has."""
-    size = math.prod(shape_of(a.self))
-    origin = torch.arange(size)
-    places = origin.as_strided(a.size, a.stride, a.storage_offset or 0)
-    values = t.reshape(t.cast(a.src, dtype_of(a.self)), [places.numel()])
-    origin = origin.index_put((places.flatten(),), size + torch.arange(places.numel()))
-    both = t.concat([t.reshape(a.self, [size]), values], 0)
-    return t.reshape(t.take(both, origin, 0), t.result.shape)
-
-
 _VIEWS: tuple[str, ...] = ("view.default", "_unsafe_view.default", "reshape.default", "unsqueeze.default")
 _VIEWS += ("squeeze.default", "squeeze.dim", "squeeze.dims", "flatten.using_ints", "unflatten.int", "view_copy.default")
 _SPLITS = ("split_with_sizes.default", "split.Tensor", "chunk.default", "split.sizes", "unbind.int")
@@ -430,7 +449,7 @@ CONVERTERS: dict[str, Converter] = {
     "flip.default": _flip,
     "repeat.default": _repeat,
     "diagonal.default": lambda t, a: _moved(t, a, torch.diagonal, a.offset, a.dim1, a.dim2),
-    "as_strided.default": lambda t, a: _moved(t, a, torch.as_strided, a.size, a.stride, a.storage_offset or 0),
+    "as_strided.default": _as_strided,
     "unfold.default": lambda t, a: _moved(t, a, torch.ops.aten.unfold.default, a.dimension, a.size, a.step),
     "index_select.default": _index_select,
     **dict.fromkeys(("index.Tensor", "_unsafe_index.Tensor"), _index),

@@ -50,8 +50,9 @@ class Translation:
     """The Relax function that is being built, and the node that is being converted.
 
     `result` has the shape and type that PyTorch states for the node's result if it is one tensor; `results` has them
-    for each tensor of a tuple.  `used` has the numbers of the results of a tuple that another node reads.  `name` is
-    the node's name, and `sources` maps the variables emitted so far to the names of their nodes.
+    for each tensor of a tuple.  `first` is the node's first operand as PyTorch describes it, with its strides.  `used`
+    has the numbers of the results of a tuple that another node reads.  `name` is the node's name, and `sources` maps
+    the variables emitted so far to the names of their nodes.
     `shortened` knows the tensors that the program casts from float32 to bfloat16.
     """
 
@@ -59,6 +60,7 @@ class Translation:
         self.builder = builder
         self.result = TranslatedNode((), "float32")
         self.results: tuple[TranslatedNode | None, ...] = ()
+        self.first: Any = None
         self.used: frozenset[int] = frozenset()
         self.name = "value"
         self.sources: dict[str, str] = {}
