@@ -71,5 +71,5 @@ def test_the_line_has_all_counts(tmp_path: Path, scripted: Any) -> None:
 
 def test_refused_nodes_are_counted_by_their_operators(tmp_path: Path, scripted: Any) -> None:
     campaign = Campaign("onnx", 1, 1, tmp_path, 1, lambda line: None, scripted)
-    campaign.counts.add(Verdict(Kind.RIGHT, refused=("Det: of 5x5", "Det: of 6x6", "If: a sequence")), "")
+    campaign.counts.add(GraphVerdict(VerdictKind.RIGHT, refused=("Det: of 5x5", "Det: of 6x6", "If: a sequence")), "")
     assert campaign.counts.refused == {"Det": 1, "If": 1}

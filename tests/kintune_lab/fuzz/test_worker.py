@@ -12,17 +12,19 @@ import msgspec
 import pytest
 
 from kintune_lab.fuzz import worker
-from kintune_lab.fuzz.verdict import Kind, Verdict
+from kintune_lab.fuzz.verdict import GraphVerdict, VerdictKind
 from kintune_lab.fuzz.worker import Worker
 
 
-@pytest.mark.parametrize(("answers_at", "kind", "looks"), [(5, Kind.RIGHT, 5), (None, Kind.NOT_COMPARED, 30)])
+@pytest.mark.parametrize(
+    ("answers_at", "kind", "looks"), [(5, VerdictKind.RIGHT, 5), (None, VerdictKind.NOT_COMPARED, 30)]
+)
 def test_time_in_which_both_are_stopped_does_not_count(
-    monkeypatch: pytest.MonkeyPatch, answers_at: int | None, kind: Kind, looks: int
+    monkeypatch: pytest.MonkeyPatch, answers_at: int | None, kind: VerdictKind, looks: int
 ) -> None:
     """An hour passes in each look at the process, of which a second counts."""
     reads, writes = os.pipe()
-    answer = msgspec.json.encode({"verdict": Verdict(Kind.RIGHT)}) + b"\n"
+    answer = msgspec.json.encode({"verdict": GraphVerdict(VerdictKind.RIGHT)}) + b"\n"
     looked: list[int] = []
 
     def look(given: Any, *_: Any) -> Any:

@@ -11,6 +11,7 @@ from kintune_lab.fuzz.values import FLOATS, Array, LeafRole
 __all__ = ["RULES"]
 
 _DEEPEST = 2
+_MOST_STEPS = 8
 _TYPES = ("float32", "float32", "float64", "int64", "int32", "bool")
 
 
@@ -89,10 +90,13 @@ def _draw_scan(d: Drawer, operator: str) -> None:
     if d.opset < 9:
         raise NoSuchValue
     state = d.tensor(_TYPES, where=lambda v: v.size < 2000)
-    read = d.tensor(_TYPES, rank=(1, 2, 3), where=lambda v: 0 < v.shape[0] <= 8)
+    read = d.tensor(_TYPES, rank=(1, 2, 3), where=lambda v: v.size > 0 and v.shape[0] <= _MOST_STEPS)
     body = d.body()
     own = body.parameter(d.fresh("state"), d.array(state))
-    part = body.parameter(d.fresh("part"), np.asarray(d.array(read)[0]))
+    axis = d.choice((0, 0, d.integer(0, d.array(read).ndim - 1)))
+    if d.array(read).shape[axis] > _MOST_STEPS:
+        raise NoSuchValue
+    part = body.parameter(d.fresh("part"), np.asarray(np.take(d.array(read), 0, axis)))
     _grow(body)
     result = _like(body, d.array(state), own)
     scanned = str(body.choice(_computed(body)))
@@ -100,6 +104,10 @@ def _draw_scan(d: Drawer, operator: str) -> None:
         raise NoSuchValue
     graph = body.graph_of("body", [own, part], [result, scanned])
     attributes = {"body": graph, "num_scan_inputs": 1}
+    if axis or d.chance(0.2):
+        attributes["scan_input_axes"] = [axis]
+    if d.chance(0.3):
+        attributes["scan_output_axes"] = [d.integer(0, d.array(scanned).ndim)]
     if d.chance(0.3):
         attributes["scan_input_directions"] = [1]
     if d.chance(0.3):

@@ -14,7 +14,11 @@ def _batch_norm(d: Drawer, operator: str) -> None:
     dtype = d.dtype(x)
     vectors = [d.leaf(dtype, (channels,), LeafRole(-2, 2)) for _ in range(3)]
     variance = d.leaf(dtype, (channels,), POSITIVE)
-    d.node(operator, [x, *vectors, variance], {} if d.chance(0.5) else {"epsilon": 1e-3})
+    attributes: Attributes = {} if d.chance(0.5) else {"epsilon": 1e-3}
+    is_training = d.opset >= 14 and d.chance(0.2)
+    if is_training:
+        attributes |= {"training_mode": 1, "momentum": d.choice((0.9, 0.5))}
+    d.node(operator, [x, *vectors, variance], attributes, 3 if is_training else 1)
 
 
 def _instance_norm(d: Drawer, operator: str) -> None:
@@ -102,7 +106,12 @@ def _bit_shift(d: Drawer, operator: str) -> None:
 
 
 def _dropout(d: Drawer, operator: str) -> None:
-    d.node(operator, [d.tensor(FLOATS)], {}, d.choice((1, 2)))
+    x = d.tensor(FLOATS)
+    if d.opset < 12:
+        d.node(operator, [x], {"ratio": 0.3}, d.choice((1, 2)))
+        return
+    inputs = [x, *([d.constant(0.3, "float32"), d.constant(False, "bool")][: d.integer(0, 2)])]
+    d.node(operator, inputs, {}, d.choice((1, 2)))
 
 
 def _losses(d: Drawer, operator: str) -> None:
@@ -114,7 +123,7 @@ def _losses(d: Drawer, operator: str) -> None:
     attributes: Attributes = {"reduction": d.choice(("none", "sum", "mean"))}
     if d.chance(0.3):
         attributes["ignore_index"] = d.integer(0, classes - 1)
-    d.node(operator, inputs, attributes)
+    d.node(operator, inputs, attributes, d.choice((1, 2)) if operator == "SoftmaxCrossEntropyLoss" else 1)
 
 
 RULES: dict[str, Rule] = {

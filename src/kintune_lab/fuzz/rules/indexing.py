@@ -92,8 +92,11 @@ def _compress(d: Drawer, operator: str) -> None:
 def _one_hot(d: Drawer, operator: str) -> None:
     size = d.extent(17)
     indices = d.indices(d.shape(d.integer(0, 2)), size, "int64")
+    if d.chance(0.2):  # some are no places: all of their values are `off`
+        indices = d.leaf(d.choice(("int64", "int32", "float32")), d.array(indices).shape, LeafRole(-size - 1, size + 1))
     values = d.leaf(d.choice(("float32", "int64", "int32")), (2,))
-    d.node(operator, [indices, d.constant(size), values], {"axis": -1})
+    rank = d.array(indices).ndim + 1
+    d.node(operator, [indices, d.constant(size), values], {"axis": d.choice((-1, d.integer(-rank, rank - 1)))})
 
 
 def _top_k(d: Drawer, operator: str) -> None:

@@ -48,11 +48,15 @@ def _einsum(d: Drawer, operator: str) -> None:
     a = d.tensor(("float32", "float32", "float64"), rank=(2, 3))
     letters = "abcd"[: d.array(a).ndim]
     extents = dict(zip(letters, d.array(a).shape, strict=True)) | {"e": d.extent(17)}
-    other = "".join(str(each) for each in d.rng.permutation(list(letters + "e"))[: d.integer(1, 3)])
-    b = d.tensor((d.dtype(a),), shape=tuple(extents[letter] for letter in other))
-    free = sorted(set(letters + other))
+    terms, inputs = [letters], [a]
+    for _ in range(d.choice((0, 1, 1, 1, 2))):
+        terms.append("".join(str(each) for each in d.rng.permutation(list(letters + "e"))[: d.integer(1, 3)]))
+        inputs.append(d.tensor((d.dtype(a),), shape=tuple(extents[letter] for letter in terms[-1])))
+    free = sorted(set("".join(terms)))
     kept = "".join(str(each) for each in d.rng.permutation(free)[: d.integer(0, len(free))])
-    d.node(operator, [a, b], {"equation": f"{letters},{other}->{kept}"})
+    dots = "..." if d.chance(0.15) else ""
+    result = f"->{dots}{kept}" if d.chance(0.85) else ""
+    d.node(operator, inputs, {"equation": ",".join(dots + term for term in terms) + result})
 
 
 RULES: dict[str, Rule] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from onnx import helper
 
 from kintune_lab.fuzz.drawing import Attributes, Drawer, Rule
 from kintune_lab.fuzz.evaluation import MICROSOFT
@@ -26,16 +27,22 @@ def _zero_of(d: Drawer, dtype: str, shape: tuple[int, ...] = ()) -> str:
 
 def _quantize(d: Drawer, operator: str) -> None:
     quantise = operator == "QuantizeLinear"
-    x = d.tensor(("float32",) if quantise else (*BYTES, "int32"), rank=(1, 2, 3, 4))
+    narrow = (*BYTES, *BYTES, *(("int16", "uint16") if d.opset >= 21 else ()))
+    x = d.tensor(("float32",) if quantise else (*narrow, "int32"), rank=(1, 2, 3, 4))
     value = d.array(x)
-    dtype = d.choice(BYTES) if quantise else value.dtype.name
+    dtype = d.choice(narrow) if quantise else value.dtype.name
     attributes: Attributes = {}
     shape: tuple[int, ...] = ()
     if d.opset >= 13 and d.chance(0.4):
         attributes["axis"] = axis = d.axis(value.ndim)
         shape = (value.shape[axis],)
+        if d.opset >= 21 and d.chance(0.6):
+            attributes["block_size"] = block = d.choice((1, 2, 4, 16))
+            shape = tuple(-(-e // block) if at == axis % value.ndim else e for at, e in enumerate(value.shape))
     inputs = [x, _scale_of(d, shape)]
-    if quantise or (dtype in BYTES and d.chance(0.7)):
+    if quantise and d.opset >= 21 and d.chance(0.2):
+        attributes["output_dtype"] = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    elif quantise or (dtype != "int32" and d.chance(0.7)):
         inputs.append(_zero_of(d, dtype, shape))
     d.node(operator, inputs, attributes)
 
@@ -216,7 +223,7 @@ def _quantised_embedding(d: Drawer, operator: str) -> None:
     kind = d.choice(BYTES)
     shapes = ((words, width), (steps + d.integer(0, 3), width), (2, width), (width,), (width,))
     tables = [d.leaf(kind, shape, constant=1) for shape in shapes]
-    mask = d.leaf("int32", (batch, steps), Role(0, 1)) if d.chance(0.5) else ""
+    mask = d.leaf("int32", (batch, steps), LeafRole(0, 1)) if d.chance(0.5) else ""
     steps_and_points = [*(_scale_of(d) for _ in shapes), *(_zero_of(d, kind) for _ in shapes)]
     fused(d, operator, [ids, segments, *tables, mask, *steps_and_points], {}, 2)
 
@@ -229,14 +236,14 @@ def _quantised_lstm(d: Drawer, operator: str) -> None:
     columns = (directions, 4 * hidden) if d.chance(0.3) else (directions,)
 
     def optional(*shape: int) -> str:
-        return d.leaf("float32", shape, Role(-1.5, 1.5)) if d.chance(0.4) else ""
+        return d.leaf("float32", shape, LeafRole(-1.5, 1.5)) if d.chance(0.4) else ""
 
     inputs = [d.tensor(("float32",), shape=(steps, 1, features))]
     inputs += [d.leaf(kind, (directions, rows, 4 * hidden), constant=1) for rows in (features, hidden)]
     inputs += [optional(directions, 8 * hidden), "", optional(directions, 1, hidden), optional(directions, 1, hidden)]
     inputs.append(optional(directions, 3 * hidden))
     for _ in range(2):
-        inputs.append(d.leaf("float32", columns, Role(0.001, 0.01), constant=1))
+        inputs.append(d.leaf("float32", columns, LeafRole(0.001, 0.01), constant=1))
         inputs.append(d.leaf(kind, columns, constant=1) if len(columns) == 1 else d.constant(np.zeros(columns), kind))
     fused(d, operator, inputs, {"hidden_size": hidden, "direction": direction}, 3)
 

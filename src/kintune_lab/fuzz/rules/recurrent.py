@@ -9,7 +9,7 @@ __all__ = ["RULES"]
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _FUNCTIONS = {"LSTM": 3, "GRU": 2, "RNN": 1}
-_ACTIVATIONS = ("Sigmoid", "Tanh", "HardSigmoid", "Softsign")
+_ACTIVATIONS = ("Sigmoid", "Tanh", "HardSigmoid", "Softsign", "ScaledTanh")
 """Bounded ones: with others, states grow and rounding decides; Softplus overflows in onnxruntime from 89 on."""
 
 
@@ -46,6 +46,9 @@ def _draw_recurrent(d: Drawer, operator: str) -> None:
         attributes["clip"] = 0.8
     if d.chance(0.25):
         attributes["activations"] = [d.choice(_ACTIVATIONS) for _ in range(directions * _FUNCTIONS[operator])]
+        scaled = sum(name in ("HardSigmoid", "ScaledTanh") for name in attributes["activations"])
+        if "ScaledTanh" in attributes["activations"] or (scaled and d.chance(0.5)):
+            attributes |= {"activation_alpha": [0.3] * scaled, "activation_beta": [0.4] * scaled}
     while not inputs[-1]:
         inputs.pop()
     d.node(operator, inputs, attributes, 3 if operator == "LSTM" else 2)

@@ -16,6 +16,9 @@ def _reshape(d: Drawer, operator: str) -> None:
     x = d.tensor(ALL)
     shape = d.array(x).shape
     extents = _factors(d, math.prod(shape))
+    if d.opset >= 14 and d.chance(0.1):
+        d.node(operator, [x, d.constant(extents)], {"allowzero": 1})
+        return
     if math.prod(shape) and extents and d.chance(0.4):
         extents[d.integer(0, len(extents) - 1)] = -1
     for at, extent in enumerate(shape[: len(extents)]):
@@ -144,10 +147,12 @@ def _pad(d: Drawer, operator: str) -> None:
     if d.opset < 11:
         d.node(operator, [x], {"pads": pads, "mode": mode, "value": 0.5})
         return
-    inputs = [x, d.constant(pads)]
-    if mode == "constant" and d.chance(0.5):
-        inputs.append(d.leaf(value.dtype.name, ()))
-    d.node(operator, inputs, {"mode": mode})
+    inputs = [x, d.constant(pads), d.leaf(value.dtype.name, ()) if mode == "constant" and d.chance(0.5) else ""]
+    if d.opset >= 18 and d.chance(0.3):
+        axes = d.axes(value.ndim)
+        inputs[1] = d.constant([pads[side * value.ndim + axis % value.ndim] for side in (0, 1) for axis in axes])
+        inputs.append(d.constant(axes))
+    d.node(operator, inputs if any(inputs[2:]) else inputs[:2], {"mode": mode})
 
 
 def _resize(d: Drawer, operator: str) -> None:
@@ -170,7 +175,13 @@ def _resize(d: Drawer, operator: str) -> None:
         d.node(operator, [x, d.constant(scales, "float32")], attributes)
         return
     attributes["coordinate_transformation_mode"] = d.choice(
-        ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+        (
+            "half_pixel",
+            "asymmetric",
+            "align_corners",
+            "pytorch_half_pixel",
+            *(["half_pixel_symmetric"] * (d.opset >= 19)),
+        )
     )
     if mode == "nearest":
         attributes["nearest_mode"] = d.choice(("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
@@ -179,12 +190,23 @@ def _resize(d: Drawer, operator: str) -> None:
         attributes["cubic_coeff_a"] = d.choice((-0.75, -0.5))
     if d.opset >= 18 and mode != "nearest" and d.chance(0.25):
         attributes["antialias"] = 1
-    empty = "" if d.opset >= 13 else d.constant([], "float32")
+    roi = "" if d.opset >= 13 else d.constant([], "float32")
+    sizes = [*value.shape[:2], *(max(1, int(e * s)) for e, s in zip(value.shape[2:], scales[2:], strict=True))]
+    axes = list(range(value.ndim))
+    if d.opset >= 18 and d.chance(0.3):
+        attributes["axes"] = axes = [int(axis) for axis in d.rng.permutation(np.arange(2, value.ndim))]
+    if d.opset >= 13 and d.chance(0.1):
+        attributes |= {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 0.5}
+        roi = d.constant(
+            [*(0.1 if axis > 1 else 0.0 for axis in axes), *(1.2 if axis > 1 else 1.0 for axis in axes)], "float32"
+        )
     if d.chance(0.5):
-        d.node(operator, [x, empty, d.constant(scales, "float32")], attributes)
-    else:
-        sizes = [*value.shape[:2], *(max(1, int(e * s)) for e, s in zip(value.shape[2:], scales[2:], strict=True))]
-        d.node(operator, [x, empty, d.constant([], "float32") if d.opset < 13 else "", d.constant(sizes)], attributes)
+        d.node(operator, [x, roi, d.constant([scales[axis] for axis in axes], "float32")], attributes)
+        return
+    if d.opset >= 18 and d.chance(0.3):
+        attributes["keep_aspect_ratio_policy"] = d.choice(("stretch", "not_larger", "not_smaller"))
+    inputs = [x, roi, d.constant([], "float32") if d.opset < 13 else "", d.constant([sizes[axis] for axis in axes])]
+    d.node(operator, inputs, attributes)
 
 
 def _blocks(d: Drawer, operator: str) -> None:
@@ -205,7 +227,7 @@ def _blocks(d: Drawer, operator: str) -> None:
 
 def _range(d: Drawer, operator: str) -> None:
     dtype = d.choice(("float32", "int32", "int64"))
-    start, delta = d.integer(-3, 3), d.choice((1, 2, -1))
+    start, delta = d.integer(-3, 3), d.choice((1, 2, -1, *((0.5, -0.25) if dtype == "float32" else ())))
     bounds = (start, start + delta * d.integer(1, 17), delta)
     d.node(operator, [d.constant(bound, dtype) for bound in bounds], {})
 
@@ -219,14 +241,20 @@ def _constant_of_shape(d: Drawer, operator: str) -> None:
 
 def _center_crop_pad(d: Drawer, operator: str) -> None:
     x = d.tensor(NUMBERS, rank=(1, 2, 3))
-    d.node(operator, [x, d.constant([d.extent(17) for _ in d.array(x).shape])], {})
+    axes = d.axes(d.array(x).ndim) if d.chance(0.4) else None
+    extents = [d.extent(17) for _ in (axes or d.array(x).shape)]
+    d.node(operator, [x, d.constant(extents)], {"axes": axes} if axes else {})
 
 
 def _col2im(d: Drawer, operator: str) -> None:
     block, image = [d.integer(1, 3) for _ in range(2)], [d.integer(3, 7) for _ in range(2)]
-    places = math.prod(extent - k + 1 for extent, k in zip(image, block, strict=True))
+    strides, dilations = ([d.integer(1, 2) for _ in range(2)] if d.chance(0.4) else [1, 1] for _ in range(2))
+    pads = [d.integer(0, 1) for _ in range(4)] if d.chance(0.4) else [0] * 4
+    reach = [(k - 1) * by + 1 for k, by in zip(block, dilations, strict=True)]
+    places = math.prod((image[at] + pads[at] + pads[at + 2] - reach[at]) // strides[at] + 1 for at in range(2))
     x = d.tensor(("float32",), shape=(d.integer(1, 2), d.integer(1, 3) * math.prod(block), places))
-    d.node(operator, [x, d.constant(image), d.constant(block)], {})
+    attributes: Attributes = {"strides": strides, "dilations": dilations, "pads": pads}
+    d.node(operator, [x, d.constant(image), d.constant(block)], attributes)
 
 
 RULES: dict[str, Rule] = {

@@ -37,24 +37,36 @@ def _attention(d: Drawer, operator: str) -> None:
         inputs.append("")
     if past:
         inputs += [d.tensor((dtype,), shape=(batch, kv, past, extent)) for extent in (size, value_size)]
-    d.node(operator, inputs, attributes, 3 if past else 1)
+    elif d.opset >= 24 and d.chance(0.3):
+        inputs += [""] * (6 - len(inputs)) + [d.leaf("int64", (batch,), LeafRole(1, keys))]
+    outputs = 3 if past else 1
+    if past and d.chance(0.3):
+        outputs, attributes["qk_matmul_output_mode"] = 4, d.integer(0, 3)
+    d.node(operator, inputs, attributes, outputs)
 
 
 def _rotary(d: Drawer, operator: str) -> None:
     batch, heads, steps, size = d.integer(1, 2), d.integer(1, 4), d.extent(17), d.choice((4, 8, 16))
-    x = d.tensor(("float32", "float16"), shape=(batch, heads, steps, size))
+    attributes: Attributes = {"interleaved": d.integer(0, 1)}
+    shape = (batch, heads, steps, size)
+    if d.chance(0.3):
+        shape, attributes["num_heads"] = (batch, steps, heads * size), heads
+    x = d.tensor(("float32", "float16"), shape=shape)
+    if d.chance(0.3):
+        attributes["rotary_embedding_dim"] = size = size // 2
     if d.chance(0.5):
         positions = d.indices((batch, steps), 20, "int64", negative=False)
         caches = [d.tensor((d.dtype(x),), shape=(20, size // 2)) for _ in range(2)]
-        d.node(operator, [x, *caches, positions], {"interleaved": d.integer(0, 1)})
+        d.node(operator, [x, *caches, positions], attributes)
     else:
         caches = [d.tensor((d.dtype(x),), shape=(batch, steps, size // 2)) for _ in range(2)]
-        d.node(operator, [x, *caches], {"interleaved": d.integer(0, 1)})
+        d.node(operator, [x, *caches], attributes)
 
 
 def _grid_sample(d: Drawer, operator: str) -> None:
-    x = d.tensor(("float32", "float64"), rank=4)
-    grid = d.leaf(d.dtype(x), (d.array(x).shape[0], d.extent(8), d.extent(8), 2), LeafRole(-1.2, 1.2))
+    axes = 3 if d.opset >= 20 and d.chance(0.3) else 2
+    x = d.tensor(("float32", "float64"), rank=2 + axes)
+    grid = d.leaf(d.dtype(x), (d.array(x).shape[0], *(d.extent(8) for _ in range(axes)), axes), LeafRole(-1.2, 1.2))
     modes = ("bilinear", "nearest", "bicubic") if d.opset < 20 else ("linear", "nearest", "cubic")
     attributes: Attributes = {"mode": d.choice(modes), "align_corners": d.integer(0, 1)}
     attributes["padding_mode"] = d.choice(("zeros", "border", "reflection"))
@@ -63,8 +75,9 @@ def _grid_sample(d: Drawer, operator: str) -> None:
 
 def _affine_grid(d: Drawer, operator: str) -> None:
     batch = d.integer(1, 3)
-    theta = d.tensor(("float32", "float64"), shape=(batch, 2, 3))
-    size = d.constant([batch, d.integer(1, 3), d.extent(8), d.extent(8)])
+    axes = d.choice((2, 2, 3))
+    theta = d.tensor(("float32", "float64"), shape=(batch, axes, axes + 1))
+    size = d.constant([batch, d.integer(1, 3), *(d.extent(8) for _ in range(axes))])
     d.node(operator, [theta, size], {"align_corners": d.integer(0, 1)})
 
 
@@ -73,17 +86,21 @@ def _dft(d: Drawer, operator: str) -> None:
     attributes: Attributes = {"inverse": d.integer(0, 1)}
     if d.array(x).shape[-1] == 1 and not attributes["inverse"]:
         attributes["onesided"] = d.integer(0, 1)
+    length = d.constant(d.extent(17)) if d.chance(0.3) else ""
     if d.opset < 20:
-        d.node(operator, [x], attributes | {"axis": d.integer(1, 2)})
+        d.node(operator, [x, length] if length else [x], attributes | {"axis": d.integer(1, 2)})
     else:
-        d.node(operator, [x, "", d.constant(d.integer(1, 2))], attributes)
+        d.node(operator, [x, length, d.constant(d.choice((1, 2, -2, -3)))], attributes)
 
 
 def _stft(d: Drawer, operator: str) -> None:
     length, frame = d.choice((32, 64)), d.choice((8, 16))
     x = d.tensor(("float32", "float64"), shape=(d.integer(1, 2), length, 1))
-    window = d.tensor((d.dtype(x),), shape=(frame,))
-    d.node(operator, [x, d.constant(frame // 2), window], {"onesided": d.integer(0, 1)})
+    inputs = [x, d.constant(d.choice((frame // 2, 3)))]
+    inputs.append(d.tensor((d.dtype(x),), shape=(frame,)) if d.chance(0.7) else "")
+    if not inputs[-1] or d.chance(0.3):
+        inputs.append(d.constant(frame))
+    d.node(operator, inputs, {"onesided": d.integer(0, 1)})
 
 
 def _window_function(d: Drawer, operator: str) -> None:

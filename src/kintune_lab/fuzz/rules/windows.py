@@ -66,6 +66,10 @@ def _conv_transpose(d: Drawer, operator: str) -> None:
         inputs.append(d.tensor((d.dtype(x),), shape=(features * group,)))
     if d.chance(0.3) and "strides" in attributes:
         attributes["output_padding"] = [d.integer(0, stride - 1) for stride in attributes["strides"]]
+    elif d.chance(0.2):
+        strides = attributes.get("strides", [1] * len(kernel))
+        attributes["output_shape"] = [e * by + d.integer(0, 2) for e, by in zip(spatial, strides, strict=True)]
+        attributes.pop("pads", None)
     d.node(operator, inputs, attributes | {"group": group})
 
 
@@ -95,13 +99,26 @@ def _max_unpool(d: Drawer, operator: str) -> None:
 
 def _deform_conv(d: Drawer, operator: str) -> None:
     x = d.tensor(("float32", "float64"), rank=4)
-    batch, channels, height, width = d.array(x).shape
-    kernel = (min(2, height), min(2, width))
-    out = (height - kernel[0] + 1, width - kernel[1] + 1)
-    dtype = (d.dtype(x),)
-    weight = d.tensor(dtype, shape=(2, channels, *kernel))
-    offset = d.tensor(dtype, shape=(batch, 2 * math.prod(kernel), *out))
-    d.node(operator, [x, weight, offset], {"kernel_shape": kernel})
+    batch, channels, *spatial = d.array(x).shape
+    kernel, attributes = window(d, tuple(spatial))
+    attributes.pop("auto_pad", None)
+    group, features = groups(d, channels)
+    offsets = int(d.choice([1, 1, *(by for by in (2, channels) if channels % by == 0)]))
+    attributes |= {"kernel_shape": kernel, "group": group, "offset_group": offsets}
+    pads = attributes.get("pads", [0] * 4)
+    strides, dilations = (attributes.get(name, [1, 1]) for name in ("strides", "dilations"))
+    out = [
+        (extent + pads[at] + pads[at + 2] - dilations[at] * (kernel[at] - 1) - 1) // strides[at] + 1
+        for at, extent in enumerate(spatial)
+    ]
+    dtype, taps = (d.dtype(x),), offsets * math.prod(kernel)
+    inputs = [x, d.tensor(dtype, shape=(features, channels // group, *kernel))]
+    inputs.append(d.tensor(dtype, shape=(batch, 2 * taps, *out)))
+    inputs.append(d.tensor(dtype, shape=(features,)) if d.chance(0.4) else "")
+    inputs.append(d.tensor(dtype, shape=(batch, taps, *out)) if d.chance(0.4) else "")
+    while not inputs[-1]:
+        inputs.pop()
+    d.node(operator, inputs, attributes)
 
 
 def _roi(d: Drawer, operator: str) -> None:
@@ -118,7 +135,11 @@ def _roi(d: Drawer, operator: str) -> None:
         d.node(operator, [x, rois, d.indices((boxes,), batch, "int64", negative=False)], attributes)
         return
     with_batch = np.concatenate([np.zeros((boxes, 1), np.float32), d.array(rois)], axis=1)
-    d.node(operator, [x, d.constant(with_batch, "float32")], {"pooled_shape": [d.integer(1, 3), d.integer(1, 3)]})
+    d.node(
+        operator,
+        [x, d.constant(with_batch, "float32")],
+        {"pooled_shape": [d.integer(1, 3), d.integer(1, 3)], "spatial_scale": d.choice((1.0, 0.5))},
+    )
 
 
 RULES: dict[str, Rule] = {
