@@ -165,6 +165,7 @@ def test_infinities_and_nan_pass(compare: Compare) -> None:
             *(filled, torch.where(mask, float("inf"), x), torch.full((2, 3), float("-inf")) + x[:2, :3]),
             *(torch.maximum(x, filled), torch.minimum(filled, x), x.clamp(-0.5, 0.5), x.clamp(min=filled)),
             *(functional.pad(x, (1, 1), value=float("-inf")), filled.softmax(-1), torch.isnan(x)),
+            *(torch.angle(x), torch.angle(filled), torch.angle(mask), torch.angle(x.half())),
             *(torch.fmax(x, x.flip(1)), torch.fmin(x, x.flip(1)), torch.fmin(mask, ~mask), torch.fmax(x.half(), x[:1])),
         )
 
@@ -186,6 +187,7 @@ def test_tensors_are_moved(compare: Compare) -> None:
             ),
             *(functional.pad(x, (1, 2), mode="circular"), functional.pad(x, (-1, 2)), x.chunk(2, 1)[1]),
             *(torch.einsum("bij,bkj->bik", x, x), functional.pixel_shuffle(x.reshape(1, 4, 2, 3), 2)),
+            torch.addbmm(x[0, :, :3], x, x.transpose(1, 2), beta=0.5, alpha=2),
         )
 
     compare(net, draw(2, 3, 4), torch.tensor([1, 2]) - 1)

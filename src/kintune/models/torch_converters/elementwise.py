@@ -18,6 +18,7 @@ from kintune.models.expressions import (
     is_integer,
     shape_of,
 )
+from kintune.models.torch_converters.formulas import choose, function_of
 from kintune.models.torch_converters.translation import Converter, Expression, Translation, torch_type
 
 __all__ = ["CONVERTERS", "NUMBERS", "bounded", "expm1_of", "operands"]
@@ -456,6 +457,7 @@ CONVERTERS: dict[str, Converter] = {
     "round.default": _round,
     "round.decimals": _round,
     "sign.default": _sign,
+    "angle.default": function_of(lambda x: choose(x < 0.0, math.pi, choose(x >= 0.0, x.constant(0.0), x))),
     "atan2.default": _atan2,
     "hypot.default": _hypot,
 }

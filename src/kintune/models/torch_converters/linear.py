@@ -60,9 +60,11 @@ def _product_of_three(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _sum_of_product(t: Translation, a: SimpleNamespace) -> Expression:
-    """beta * self + alpha * (a @ b)."""
+    """beta * self + alpha * (a @ b); of addbmm the products of a batch are added up."""
     left, right = _named(a, "mat1", "batch1", "mat"), _named(a, "mat2", "batch2", "vec")
     result = product(t, left, right)
+    if len(shape_of(result)) > len(t.result.shape):
+        result = t.emit(relax.op.sum(result, axis=[0]))
     if a.alpha != 1:
         result = t.emit(relax.op.multiply(result, t.const(a.alpha, dtype_of(result))))
     if a.beta != 0:
@@ -279,7 +281,7 @@ CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(("mm.default", "bmm.default", "matmul.default", "mv.default"), _matmul),
     "_int_mm.default": _product_of_bytes,
     "linear.default": _linear,
-    **dict.fromkeys(("addmm.default", "baddbmm.default", "addmv.default"), _sum_of_product),
+    **dict.fromkeys(("addmm.default", "baddbmm.default", "addbmm.default", "addmv.default"), _sum_of_product),
     "_trilinear.default": _product_of_three,
     "convolution.default": _convolution,
     "scaled_dot_product_attention.default": _attention,
