@@ -48,7 +48,7 @@ def _attention(d: Drawer, operator: str) -> None:
 def _rotary(d: Drawer, operator: str) -> None:
     batch, heads, steps, size = d.integer(1, 2), d.integer(1, 4), d.extent(17), d.choice((4, 8, 16))
     attributes: Attributes = {"interleaved": d.integer(0, 1)}
-    shape = (batch, heads, steps, size)
+    shape: tuple[int, ...] = (batch, heads, steps, size)
     if d.chance(0.3):
         shape, attributes["num_heads"] = (batch, steps, heads * size), heads
     x = d.tensor(("float32", "float16"), shape=shape)
