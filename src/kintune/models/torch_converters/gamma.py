@@ -163,7 +163,7 @@ def _trigamma_far(x: Real) -> Real:
 
 
 def _derivative(order: int, x: Real) -> Real:
-    """The derivative of the digamma function of an order above 1."""
+    """The derivative of the digamma function of an order above 1; as in PyTorch, there is none at infinity."""
     is_low, sign = x <= 0.0, -((-1.0) ** order)
     value = sign * math.factorial(order) * _sum_of_powers(order + 1, choose(is_low, 1.0 - x, x))
     cotangent = np.polynomial.Polynomial([0, 1])
@@ -171,14 +171,19 @@ def _derivative(order: int, x: Real) -> Real:
         cotangent = -np.polynomial.Polynomial([1, 0, 1]) * cotangent.deriv()
     coefficients = [float(each) * math.pi ** (order + 1) for each in cotangent.coef[::-1]]
     reflected = -sign * value - polynomial(coefficients, 1.0 / (x.to_nearest() * math.pi).apply(relax.op.tan))
-    return choose(is_low, choose(x.equals(x.floor()), sign * math.inf, reflected), value)
+    return choose(
+        is_low, choose(x.equals(x.floor()), sign * math.inf, reflected), choose(x < math.inf, value, math.nan)
+    )
 
 
 def _sum_of_powers(s: int, x: Real) -> Real:
     """The zeta function of Hurwitz, of a positive number: the sum of (x + k) ** -s for all k."""
 
-    def power(inverse: Real, exponent: int) -> Real:
-        return inverse.apply(relax.op.power, float(exponent))
+    def power(base: Real, exponent: int) -> Real:
+        if exponent == 1:
+            return base
+        half = power(base, exponent // 2)
+        return half * half * base if exponent % 2 else half * half
 
     near = functools.reduce(operator.add, (power(1.0 / (x + float(k)), s) for k in range(1, _FAR)), power(1.0 / x, s))
     inverse = 1.0 / (x + float(_FAR))
