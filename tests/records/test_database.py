@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import URL
 
 from kintune.errors import RecordsError, StorageError, StorageFull
-from kintune.records import Store
+from kintune.records import Store, sqlite
 from kintune.records.database import DatabaseSystem
 from kintune.records.integrity import Damage, sealed
 from kintune.records.schema import workloads
@@ -85,3 +85,35 @@ def test_the_first_damage_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     found.append(Damage("database", str(path), "another"))
     with pytest.raises(RecordsError, match=r"is damaged \(a page is gone\)"):
         Store.open(path)
+
+
+def test_what_is_not_the_drivers_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(":memory:") as store, store.snapshot() as connection:
+
+        def fail(*_: object) -> None:
+            raise ValueError("ours")
+
+        monkeypatch.setattr(connection.dialect, "do_execute", fail)
+        with pytest.raises(ValueError, match="ours"):
+            store.workloads.list()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("line", "commits"),
+    [(b"%020d" % 7, 7), (b"%020d" % 0, 0), (b"x" * 20, None), (b"", None), (b"%019d " % 7, None)],
+)
+def test_a_mark_is_read_only_where_it_matches_its_checksum(tmp_path: Path, line: bytes, commits: int | None) -> None:
+    mark = sqlite.CommitMark(tmp_path / "mark")
+    try:
+        for written, found in (
+            (sqlite._line(line), commits),
+            (sqlite._line(line) + b" ", None),
+            (line + b" 00000000\n", None),
+        ):
+            (tmp_path / "mark").write_bytes(written)
+            assert mark.read() == found
+        mark.write(9)
+        assert mark.read() == 9
+    finally:
+        mark.close()

@@ -169,12 +169,36 @@ def test_measurements_of_earlier_programs_are_counted(store: Store, other: Store
     assert import_records(other, path) == ImportSummary(added=0, known=4, earlier=1)
 
 
+def test_each_measurement_of_earlier_programs_counts(store: Store, other: Store, tmp_path: Path) -> None:
+    path, workload = tmp_path / "records.jsonl.gz", store.workloads.list()[0].digest
+    trace = b'{"insts":[],"sampled":[],"program":"tiled.1:8x16"}'
+    sketch = Sketch(workload, digest_of(trace), trace, (Choice((0, 1), (0.5, 0.5)),))
+    store.workloads.add_sketch(sketch)
+    for number in (0, 1):
+        candidate = Candidate(workload, sketch.digest, ((number,),))
+        store.measurements.add(msgspec.structs.replace(measurement(workload, 1, 3.0), candidate=candidate))
+    store.measurements.add(measurement(workload, 5, 3.0))
+    export_records(store, path)
+    assert import_records(other, path) == ImportSummary(added=6, known=0, earlier=2)
+    assert not any(isinstance(each, portable._Header) for each in portable.exported_contents(path))
+
+
+def test_a_file_says_nothing_of_where_its_measurements_lay(store: Store, other: Store, tmp_path: Path) -> None:
+    workload = add_workload(other, "another")
+    other.measurements.add(measurement(workload, 1, 3.0))
+    first, again = (tmp_path / name for name in ("first.gz", "again.gz"))
+    export_records(store, first)
+    import_records(other, first)
+    export_records(other, again, workloads={each.digest for each in store.workloads.list()})
+    assert first.read_bytes() == again.read_bytes()
+
+
 def test_a_run_that_a_file_names_is_not_one_of_these_records(store: Store, other: Store, tmp_path: Path) -> None:
     contents = [
         portable.MeasurementContent(msgspec.structs.replace(each.measurement, run_id="run", id=7))
         if isinstance(each, portable.MeasurementContent)
         else each
-        for each in portable._contents(store, store.measurements.find())
+        for each in portable.contents_of(store)
     ]
     path = tmp_path / "records.jsonl.gz"
     with gzip.open(path, "wb") as file:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from kintune.core.outcome import Status
 from kintune.errors import RecordsError
@@ -47,6 +47,15 @@ def test_a_damaged_measurement_goes_alone(store: Store) -> None:
     assert store.remove_damage() == []
     assert [each.id for each in store.measurements.find()] == [1, 3, 4]
     assert store.counts().events == 6
+
+
+def test_a_damaged_fact_goes_alone_whatever_its_name(store: Store) -> None:
+    for name in ("a/b", "a/b/c"):
+        store.devices.note_fact(name, DEVICE.digest, 1.0)
+    damage(store, machine_facts, machine_facts.c.key == "a/b", json="2.0")
+    assert store.remove_damage() == []
+    with store.snapshot() as connection:
+        assert set(connection.execute(select(machine_facts.c.key)).scalars()) == {"peak", "a/b/c"}
 
 
 def test_a_run_with_a_damaged_event_is_abandoned(store: Store) -> None:

@@ -92,7 +92,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, co
     path = tmp_path / "records.sqlite"
     path.write_bytes(content)
     said = opening(path)
-    assert "not a database" in said or "cut short" in said
+    assert "not a database" in said or f"cut short ({len(content)} bytes are left)" in said
     assert path.read_bytes() == content
     assert list(tmp_path.iterdir()) == [path]
 
@@ -135,8 +135,16 @@ def test_a_newer_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    assert "cannot be opened" in opening(tmp_path / "file" / "records.sqlite")
-    assert "cannot be opened" in opening("/proc/nowhere/records.sqlite")
+    assert "cannot be opened (File exists)" in opening(tmp_path / "file" / "records.sqlite")
+    assert "cannot be opened (No such file or directory)" in opening("/proc/nowhere/records.sqlite")
+
+
+def test_without_a_place_records_are_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KINTUNE_RECORDS", str(tmp_path / "mine.sqlite"))
+    Store.open().close()
+    assert (tmp_path / "mine.sqlite").exists()
 
 
 def test_a_file_without_permission_to_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

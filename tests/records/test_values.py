@@ -20,6 +20,17 @@ from kintune.testing.records import add_workload, measurement
 
 QUICK = settings(max_examples=60, deadline=None)
 
+
+@QUICK
+@given(st.sampled_from([math.nan, math.inf, -math.inf, 0.25, None]))
+def test_a_score_that_is_no_number_is_none(predicted: float | None) -> None:
+    with Store.open(":memory:") as store:
+        added = msgspec.structs.replace(measurement(add_workload(store), 1, 1.0), predicted=predicted)
+        store.measurements.add(added)
+        (found,) = store.measurements.find()
+        assert found.predicted == (predicted if predicted == 0.25 else None)
+
+
 TEXT = st.text(max_size=30)
 FLOATS = st.floats(allow_nan=False)
 

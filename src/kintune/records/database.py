@@ -80,7 +80,7 @@ class DatabaseSystem:
 
     def explain(self, error: BaseException) -> RecordsError | StorageError:
         """Returns the error of Kintune for a driver's `error`."""
-        state = str(getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or "")
+        state = str(getattr(error, "sqlstate", None) or "")
         line = " ".join(str(error).split())
         if state == _DISK_FULL:
             return StorageFull(f"{self.where}: the server has no space left; free some and run the same command again")

@@ -234,7 +234,7 @@ def add_contents(store: Store, contents: Iterable[Content]) -> ImportSummary:
             if isinstance(content, MeasurementContent):
                 read += 1
                 earlier += content.measurement.candidate.sketch in with_places
-                measured.append(msgspec.structs.replace(content.measurement, id=0, run_id=None))
+                measured.append(msgspec.structs.replace(content.measurement, run_id=None))
             else:
                 _add(store, content)
                 if isinstance(content, SketchContent) and has_places(content.sketch):

@@ -193,8 +193,8 @@ def _row(run: Run) -> dict[str, object]:
 def _run(row: Mapping[str, Any]) -> Run:
     values = {column.name: row[column.name] for column in runs.columns if column.name != "checksum"}
     values["state"] = RunState(row["state"])
-    values["seeds"] = msgspec.json.decode(row["seeds"], type=dict[str, int])
-    values["versions"] = msgspec.json.decode(row["versions"], type=dict[str, str])
+    for name in ("seeds", "versions"):
+        values[name] = msgspec.json.decode(row[name])
     return Run(**values)
 
 
