@@ -164,6 +164,11 @@ class SharedOptions(msgspec.Struct, frozen=True, kw_only=True):
     atol: Annotated[float, option(
         "Absolute tolerance of outputs.", Section.CHECKS, ge=0, label="Absolute tolerance", **_TOLERANCE
     )] = 1e-3
+    random_sets: Annotated[int, option(
+        "Number of random sets of inputs that outputs are compared on, where no inputs are given.", Section.CHECKS,
+        ge=1, le=64, label="Random sets of inputs", hint="To compare outputs on, where none are given",
+        told="outputs compared on {} random sets of inputs",
+    )] = 1
     keep_denormals: Annotated[bool, option(
         "Compute with denormal numbers (below 1.2e-38 in float32) instead of flushing them to zero.", Section.PLACEMENT,
         label="Keep denormal numbers", hint="Numbers below 1.2e-38 are not flushed to zero, which is slower",

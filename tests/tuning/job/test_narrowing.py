@@ -206,6 +206,20 @@ def test_a_choice_and_its_check_have_different_inputs() -> None:
     assert choice.inputs == check.inputs == ("a.npz",)
 
 
+@pytest.mark.parametrize(("wanted", "drawn"), [(1, 4), (9, 9)])
+def test_outputs_are_compared_on_as_many_random_sets_as_are_wanted(wanted: int, drawn: int) -> None:
+    from kintune.core.stage_results import Packaged
+    from kintune.tuning.job.stage_factory import StageFactory
+
+    stages = StageFactory(toy_spec(msgspec.structs.replace(options(), random_sets=wanted)))
+    packaged = Packaged("toy.kt", {}, onnx="toy.onnx")
+    works = stages.check(packaged), stages.prove(packaged), stages.error(packaged), stages.prove(packaged, narrow=True)
+    items = [msgspec.msgpack.decode(work.items[0], type=ValidationItem) for work in works]
+    assert [item.draws for item in items] == [wanted, wanted, drawn, drawn]
+    assert items[3].seed == items[2].seed + drawn
+    assert works[0].item_timeout_s == 300 + 30 * (wanted - 1)
+
+
 @pytest.mark.parametrize(
     ("quantised", "metric", "apart"),
     [(None, None, None), ("quantised.onnx", None, 2 * BUDGET), ("quantised.onnx", Metric("m", "f", "", 0.1), 0.05)],

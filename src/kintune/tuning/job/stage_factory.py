@@ -61,7 +61,7 @@ _APART_BY_SCORE = 0.05
 """With a score in place of an error budget: how far a quantised network may be from itself in onnxruntime."""
 
 _DRAWS = 4
-"""Sets of inputs that are drawn to choose precisions, and as many others to check the choice."""
+"""Sets of inputs that are drawn to choose precisions, at least, and as many others to check the choice."""
 
 _encode = msgspec.msgpack.encode
 
@@ -70,7 +70,7 @@ def held_back(spec: JobSpec) -> int:
     """Sets of inputs that are held back from the choice of precisions, to check it: half of the user's files, or drawn
     ones; none of a single file.
     """
-    return len(spec.input_files) // 2 if spec.input_files else _DRAWS
+    return len(spec.input_files) // 2 if spec.input_files else max(_DRAWS, spec.options.random_sets)
 
 
 class StageFactory:
@@ -271,7 +271,7 @@ class StageFactory:
         item = self._item(draft)
         item = msgspec.structs.replace(item, inputs=inputs, timed=False, beside=draft.beside, extremes=False)
         if not item.inputs:
-            item = msgspec.structs.replace(item, seed=item.seed + 1, draws=_DRAWS)
+            item = msgspec.structs.replace(item, seed=item.seed + 1, draws=held_back(self._spec))
         return self._compare(StageName.ERROR, item, limit_s, narrow=True)
 
     def prove(self, packaged: Packaged, untuned_s: float = 0.0, *, narrow: bool = False) -> Work:
@@ -284,10 +284,10 @@ class StageFactory:
         limit_s = _PROVE_S * self._combinations + self._more_s + self._score_s
         item = msgspec.structs.replace(self._item(packaged), untuned_s=untuned_s, timed=self._spec.options.search)
         if narrow:
-            held_back = self._split_inputs()[1]
-            item = msgspec.structs.replace(item, inputs=held_back, draws=1 if held_back else _DRAWS)
-            if not held_back:
-                item = msgspec.structs.replace(item, seed=item.seed + 1 + _DRAWS)
+            draws = held_back(self._spec)
+            item = msgspec.structs.replace(item, inputs=self._split_inputs()[1], draws=draws)
+            if not item.inputs:
+                item = msgspec.structs.replace(item, seed=item.seed + 1 + draws)
         return self._compare(StageName.PROVE, item, limit_s, narrow=narrow)
 
     def _split_inputs(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -334,6 +334,7 @@ class StageFactory:
             constants=packaged.constants,
             inputs=spec.input_files,
             seed=options.seed,
+            draws=options.random_sets,
             each_alone=packaged.each_alone,
             titles=self._titles() if any(packaged.each_alone) else {},
             left_out=packaged.left_out,
@@ -363,7 +364,7 @@ class StageFactory:
     @property
     def _more_s(self) -> float:
         """Additional seconds for comparing on all sets of inputs but the first."""
-        return _SET_S * max(0, len(self._spec.input_files) - 1)
+        return _SET_S * ((len(self._spec.input_files) or self._spec.options.random_sets) - 1)
 
     @property
     def _score_s(self) -> float:
