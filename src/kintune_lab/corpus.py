@@ -101,18 +101,20 @@ def add_to_corpus(folder: Path, run: str, contents: Iterable[Content]) -> dict[s
 def read_corpus(path: Path, *, run: str | None = None) -> Iterator[Content]:
     """Yields the measurements in a file, or those that `run` added, each after what it names.
 
+    A sketch is named again where its axes have other values: lists of earlier programs grew.
+
     Raises:
         EnvironmentProblem: pyarrow is not installed.
         RecordsError: the file cannot be read, is no corpus, or a record in it is invalid.
     """
     checks = ImportChecks()
-    seen: set[tuple[type, str]] = set()
+    seen: dict[tuple[type, str], Content] = {}
     for number, row in enumerate(_rows(path)):
         if run is not None and row.run != run:
             continue
         problem = ""
         for content, digest in row.contents():
-            if (type(content), digest) in seen:
+            if seen.get((type(content), digest)) == content:
                 continue
             match content:
                 case DeviceTypeContent(device_type=device):
@@ -126,7 +128,7 @@ def read_corpus(path: Path, *, run: str | None = None) -> Iterator[Content]:
             if problem:
                 raise RecordsError(f"{path}: row {number} makes no sense: {problem}")
             if not isinstance(content, MeasurementContent):
-                seen.add((type(content), digest))
+                seen[type(content), digest] = content
             yield content
 
 
