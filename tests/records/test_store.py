@@ -97,12 +97,15 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, co
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("pages", [3, 0x04030201])
 @pytest.mark.parametrize(("page", "size"), [(1, 65536), (512, 512), (4096, 4096)])
-def test_a_file_with_fewer_pages_than_it_tells_of_is_cut_short(tmp_path: Path, page: int, size: int) -> None:
+def test_a_file_with_fewer_pages_than_it_tells_of_is_cut_short(
+    tmp_path: Path, page: int, size: int, pages: int
+) -> None:
     path = tmp_path / "records.sqlite"
     header = b"SQLite format 3\0" + page.to_bytes(2, "big")
-    path.write_bytes((header.ljust(28, b"\0") + (3).to_bytes(4, "big")).ljust(2 * size, b"\0"))
-    assert f"cut short ({2 * size} bytes of {3 * size} are left)" in opening(path)
+    path.write_bytes((header.ljust(28, b"\0") + pages.to_bytes(4, "big")).ljust(2 * size, b"\0"))
+    assert f"cut short ({2 * size} bytes of {pages * size} are left)" in opening(path)
 
 
 @pytest.mark.parametrize("table", ["other (id INTEGER)", "meta (key TEXT, value TEXT)"])
