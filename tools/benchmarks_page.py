@@ -43,6 +43,8 @@ PROCESSORS = {
     "rocketlake": "Intel Xeon",
     "emeraldrapids": "Intel Xeon",
 }
+MACHINES = {"xeon": "Intel Xeon", "zen3": "Zen 3", "zen4": "Zen 4", "zen5": "Zen 5"}
+"""Machines by what names of folders call them."""
 PACKAGES_PAGES = {
     "Intel Xeon": "../notebook/2026-11-27-small-devices.md",
     "Zen 5": "../notebook/2026-11-28-trained-precisions-zen5.md",
@@ -86,9 +88,8 @@ def processor(report: dict[str, Any]) -> str:
 
 
 def machine_of(path: Path) -> str:
-    """The machine of a comparison, by the name of the file of its records; empty where none was kept."""
-    names = [each.name.split(".")[0] for each in path.parent.glob("records-*")]
-    return next((PROCESSORS[name.rpartition("-")[2]] for name in names), "")
+    """The machine of a comparison, by the name of its folder; empty where that has none."""
+    return next((name for part, name in MACHINES.items() if part in path.parent.name.split("-")), "")
 
 
 def date_of(path: Path) -> str:
