@@ -21,7 +21,6 @@ from kintune.errors import EngineError, OrderError
 from kintune.hardware.check import HardwareVerdict
 from kintune.hardware.gpus import Gpu
 from kintune.records import Store
-from kintune.tuning.narrow import faster_precisions
 from kintune.wire.confinement import ConfinementLayer
 from tests.support.fake_interview import FakeInterview
 
@@ -184,5 +183,3 @@ def test_speeds_with_shorter_numbers_are_measured_once(monkeypatch: pytest.Monke
     assert vectors.finding == "works, 0.7 times fp32: it is not used"
     assert (refused.verdict, refused.finding) == (HardwareVerdict.NOTE, "the kernel of this system does not permit it")
     assert of_bytes.finding == "works, 3.9 times fp32"
-    assert faster_precisions(speeds) == {"bf16", "int8"}
-    assert faster_precisions(speeds[1:3]) == frozenset()

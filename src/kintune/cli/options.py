@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 import msgspec
 
 from kintune.cli.completing import offering
 from kintune.cli.sections import ConfigOption
-from kintune.core.config import TuneConfig
+from kintune.core.config import PolicyName, TuneConfig
 from kintune.core.constraints import Field, fields_of
 
 __all__ = [
@@ -41,7 +41,7 @@ shape_option = click.option(
     "quotes, give one result that runs with all of them: 'ids=1x{32,64}'.",
 )
 
-POLICY_NAMES = ("sequential", "synchronous", "uncontrolled", "greedy", "fair", "predictive")
+POLICY_NAMES: tuple[str, ...] = get_args(PolicyName)
 """The scheduling policies; their classes are imported where they are needed."""
 
 

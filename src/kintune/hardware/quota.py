@@ -50,11 +50,6 @@ class Throttling:
         """The groups are found once; those that have no limit now are not looked at again."""
         self._files = [group / "cpu.stat" for group, _ in _limited_groups(root)]
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether any group has a limit."""
-        return bool(self._files)
-
     def count(self) -> int:
         """Returns the periods in which one of the groups was stopped so far, added up over the groups."""
         return sum(_throttled(file) for file in self._files)

@@ -302,10 +302,6 @@ class ResourcePool:
             device.users.add(stage)
         self._reindex(placement)
 
-    def booked(self, stage: StageKey) -> Placement | None:
-        """Return the placement that is booked for a stage, if any."""
-        return self._bookings.get(stage)
-
     def release(self, stage: StageKey) -> tuple[str, ...]:
         """Remove the booking of `stage`; returns the tokens of what became free."""
         placement = self._bookings.pop(stage)

@@ -56,12 +56,8 @@ class JobRequest(SharedOptions, frozen=True, forbid_unknown_fields=True, kw_only
     inputs for good: numbers, true or false, or (nested) lists of them.  Of what is scarce, a job of
     `priority` 2 gets twice as much as one of 1.  `webhook` is called when the job is over.  `share` lets others'
     jobs use what this one measures.  Without `search` the model is only compiled, in seconds, from what is known.
-    With `onnxruntime`, nodes that cannot be compiled, or gain nothing, run in onnxruntime; `other_shapes` says what the
-    result does with shapes that were not tuned.  With a `precision` other than fp32, parts of the network may compute
-    narrower, with an error of at most `max_error` at its outputs; with `weights`, large constant weights have 4 or 8
-    bits, within the same error.  With `keep_denormals`, denormal numbers are not flushed to zero.  Other outputs are
-    compared with the model's within `rtol` and `atol`, on the uploaded sets of inputs whose ids are in `inputs`, or on
-    random ones.  For int8 it is quantised with those in `calibrate`.
+    Outputs are compared on the uploaded sets of inputs whose ids are in `inputs`, or on random ones.  For int8 the
+    model is quantised with those in `calibrate`.
     """
 
     minutes: Annotated[float, limited(SharedOptions, "minutes", gt=0, le=MOST_MINUTES)] | None = None

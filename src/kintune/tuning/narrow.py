@@ -12,7 +12,7 @@ from kintune.errors import DamagedRecord
 from kintune.records import Store
 from kintune.wire.worker_client import WorkerProcess
 
-__all__ = ["avoided_extensions", "faster_precisions", "known_speeds", "narrow_speeds"]
+__all__ = ["avoided_extensions", "known_speeds", "narrow_speeds"]
 
 _FACT = "narrow_2"  # with int8 among them
 _FOR_BYTES = "amxint8"
@@ -36,11 +36,6 @@ def narrow_speeds(
             store.devices.add(kind)
             store.devices.note_fact(_FACT, kind.digest, msgspec.to_builtins(speeds))
     return speeds
-
-
-def faster_precisions(speeds: Iterable[NarrowSpeed]) -> frozenset[str]:
-    """The precisions in which the device was measured to be faster than in fp32: those that are worth offering."""
-    return frozenset(speed.precision for speed in speeds if speed.is_faster)
 
 
 def avoided_extensions(speeds: Iterable[NarrowSpeed]) -> tuple[str, ...]:
