@@ -15,6 +15,7 @@ from kintune.core.stage_requests import output_name, workload_of
 from kintune.core.verdict import Verdict
 from kintune.runtime.inputs import Array
 from kintune.validate.numerics import (
+    Bound,
     Difference,
     ProgramComparison,
     compare_each_program,
@@ -85,6 +86,8 @@ def test_integers_must_be_equal(dtype: str) -> None:
     expected = np.array([1, 0, 1], dtype)
     found = compare_outputs(["mask"], [np.array([1, 1, 1], dtype)], [expected], 100.0, 100.0)
     assert found.disagreement == "output 'mask': 1 of 3 values differ, most at [1]: 1 instead of 0"
+    equal = compare_outputs(["mask"], [expected], [expected], 100.0, 100.0)
+    assert (equal.verdict, equal.bound) == (Verdict.RIGHT, Bound(0.0, ""))
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint64"])
@@ -352,7 +355,7 @@ def test_each_output_of_each_workload_is_compared_with_its_own() -> None:
 def test_short_floats_may_differ_more(dtype: str, bound: float) -> None:
     stored = np.float16 if dtype == "float16" else np.float32
     expected = np.linspace(1, 2, 50).astype(stored)
-    near, far = expected * stored(1 + bound / 2), expected * stored(1 + 4 * bound)
+    near, far = expected * stored(1 + 1.5 * bound), expected * stored(1 + 4 * bound)
     assert compare(dtype, (near.astype(stored), expected)).wrong == {}
     assert set(compare(dtype, (far.astype(stored), expected)).wrong) == {"w"}
 

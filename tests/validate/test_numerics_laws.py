@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -208,6 +208,7 @@ def test_values_move_by_up_to_so_many_units_both_ways(dtype: str) -> None:
 
 
 @given(st.floats(0, 1e-5), st.floats(0, 1e-5))
+@example(0.0, SIGMOID_ERROR)
 def test_sigmoids_may_be_off_by_their_error(exact: float, off: float) -> None:
     """Their values are compared with a tolerance of 1e-9 here."""
     output, expected = np.array([exact + off, 0.5]), np.array([exact, 0.5])

@@ -63,8 +63,10 @@ class Timed:
     def __init__(self, name: str, latency_ms: float | None) -> None:
         self.name = name
         self._latency_ms = latency_ms
+        self.turns = 0
 
     def turn(self, turn: BaselineTurn, seconds: float) -> Sequence[float]:
+        self.turns += 1
         if self._latency_ms is None:
             raise EngineError("it died")
         return (self._latency_ms,) * turn.runs
@@ -73,6 +75,20 @@ class Timed:
 @pytest.mark.parametrize(("after", "kept"), [(0.9, True), (1.005, True), (1.02, False)])
 def test_the_choice_is_kept_where_the_network_is_no_slower(after: float, kept: bool) -> None:
     assert is_faster(Timed("plain", 1.0), Timed("chosen", after), CONDITIONS, lambda: 0.0) == kept
+
+
+@pytest.mark.parametrize(("share", "after", "kept"), [(0.1, 0.89, True), (0.1, 0.91, False), (0.1, 1.0, False)])
+def test_a_choice_that_costs_something_must_gain_so_much(share: float, after: float, kept: bool) -> None:
+    assert is_faster(Timed("plain", 1.0), Timed("chosen", after), CONDITIONS, lambda: 0.0, share) == kept
+
+
+@pytest.mark.parametrize(("seconds", "rounds"), [(0.0, 8), (0.6, 3), (0.3, 5), (99.0, 2)])
+def test_both_take_turns_for_a_second(seconds: float, rounds: int) -> None:
+    """Two rounds at least, and eight at most."""
+    now = iter(seconds * number for number in range(99))
+    plain, chosen = Timed("plain", 1.0), Timed("chosen", 1.0)
+    assert is_faster(plain, chosen, CONDITIONS, lambda: next(now))
+    assert (plain.turns, chosen.turns) == (rounds, rounds)
 
 
 def test_a_network_that_stops_is_an_error() -> None:
