@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from kintune.core.model import Tensor
+from kintune.core.model import Constant, Tensor
 from kintune.core.stage_requests import BaselineItem, ValidationContext
 from kintune.core.stage_results import BaselineLatencies
 from kintune.errors import EngineError, InputError
+from kintune.validate import baseline_timing
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.baseline_timing import (
     SECONDS_EACH,
@@ -22,6 +24,7 @@ from kintune.validate.baseline_timing import (
     time_models,
 )
 from kintune.validate.baselines import BaselineModel, takes
+from kintune.wire.staging import STAGING_VARIABLE, locate
 from kintune.wire.worker_client import WorkerRefused
 
 ITEM = BaselineItem(
@@ -79,6 +82,43 @@ class Playing:
         found = time_models(conditions, item, clock, self)  # type: ignore[arg-type]
         assert all(process.is_closed for process in self.started)
         return found
+
+
+def test_files_are_found_where_they_are_staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    constant = Constant("float32", (1,), "d", path="w.bin")
+    item = msgspec.structs.replace(ITEM, exported="m.pt2", inputs=("x.npz",), constants={"w": constant})
+    nothing = BaselineItem(ITEM.combinations)
+    asked: list[BaselineItem] = []
+    monkeypatch.setattr(baseline_timing, "time_models", lambda _, item: asked.append(item) or BaselineLatencies(()))
+    for staging in (None, str(tmp_path)):
+        if staging is not None:
+            monkeypatch.setenv(STAGING_VARIABLE, staging)
+        for each in (item, nothing):
+            time_baselines(msgspec.msgpack.encode(QUICK), msgspec.msgpack.encode(each))
+    plain, _, staged, still = asked
+    assert (plain, still) == (item, nothing)
+    paths = [staged.onnx, staged.exported, *staged.inputs, staged.constants["w"].path]
+    assert paths == [locate(path) for path in ("model.onnx", "m.pt2", "x.npz", "w.bin")]
+    assert all(str(path).startswith(str(tmp_path)) for path in paths)
+
+
+def test_the_conditions_are_those_of_a_short_look() -> None:
+    found = baseline_conditions(3)
+    assert (found.threads, found.min_rounds, found.race_seconds, found.prepare_seconds) == (3, 1, SECONDS_EACH, 60.0)
+    assert found.rounds == 30
+
+
+def test_each_baseline_adds_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[ValidationContext] = []
+    plain = baseline_timing.time_interleaved
+
+    def noted(processes: Any, conditions: ValidationContext, clock: Any) -> Any:
+        shared.append(conditions)
+        return plain(processes, conditions, clock)
+
+    monkeypatch.setattr(baseline_timing, "time_interleaved", noted)
+    Playing().time()
+    assert [each.race_seconds for each in shared] == [2.0 * QUICK.race_seconds]
 
 
 def test_runtimes_of_the_model_take_turns() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import ValidationItem
-from kintune.runtime.inputs import load_inputs
+from kintune.runtime.extreme_inputs import extreme_inputs
+from kintune.runtime.inputs import load_inputs, write_arrays
 from kintune.validate.input_sets import InputSets
 
 X = Tensor("x", (64,), "float32")
@@ -46,3 +47,47 @@ def test_one_more_set_has_other_values(tmp_path: Path, values: str) -> None:
     assert (len(sets), sets.first) == (2, None)
     drawn = load_inputs(str(sets.file_of_several(1)))["x"]
     assert (drawn > 0).all() if values == "positive" else np.abs(drawn).max() < 1
+
+
+def test_two_draws_are_two_sets(tmp_path: Path) -> None:
+    assert len(InputSets(ValidationItem("tuned.kt", draws=2), [X], tmp_path)) == 2
+    assert len(InputSets(ValidationItem("tuned.kt", draws=1), [X], tmp_path)) == 1
+
+
+def test_one_more_set_leaves_those_that_there_are(tmp_path: Path) -> None:
+    """Also what is not drawn as floats, and what is drawn in a way of its own."""
+    own = Tensor("own", (64,), "float32", values="image")
+    sets = InputSets(ValidationItem("tuned.kt", draws=3), [X, own, Tensor("n", (64,), "int64")], tmp_path)
+    before = [sets.file_of_several(at) for at in range(3)]
+    assert sets.redraw("positive") == 3
+    assert [sets.file_of_several(at) for at in range(3)] == before
+    alone = InputSets(ValidationItem("tuned.kt"), [own, Tensor("n", (64,), "int64"), X], tmp_path)
+    alone.redraw("small")
+    first, again = (load_inputs(str(alone.file_of_several(at))) for at in range(2))
+    assert [name for name in first if not np.array_equal(first[name], again[name])] == ["x"]
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_extremes_are_further_sets(tmp_path: Path, given: bool, keeps: bool) -> None:
+    """Of what the user gave, where he gave any; integers stay as they are then."""
+    tensors = [X, Tensor("n", (64,), "int64")]
+    write_arrays(tmp_path / "mine.npz", {"x": np.full(64, 0.25, np.float32), "n": np.full(64, 3)})
+    mine = (str(tmp_path / "mine.npz"),) if given else ()
+    sets = InputSets(ValidationItem("tuned.kt", inputs=mine, seed=4), tensors, tmp_path)
+    numbered = sets.add_extremes(keeps)
+    assert (len(sets), sets.extremes) == (1, set(numbered) == set(range(1, 1 + len(numbered))) and set(numbered))
+    taken = load_inputs(mine[0]) if given else None
+    wanted = extreme_inputs(tensors, 4, given=taken, keep_integers=keeps or given)
+    assert [each.name for each in numbered.values()] == [each.name for each in wanted]
+    for (at, each), expected in zip(numbered.items(), wanted, strict=True):
+        kept = load_inputs(str(sets.file_of_several(at)))
+        for name, array in expected.arrays.items():
+            np.testing.assert_array_equal(kept[name], array)
+            np.testing.assert_array_equal(each.arrays[name], array)
+
+
+def test_what_decides_may_have_axes(tmp_path: Path) -> None:
+    wide = Tensor("branch", (1, 2), "int64", values="choices", choices=(3, 7))
+    sets = InputSets(ValidationItem("tuned.kt"), [X, wide], tmp_path)
+    assert [sets.chosen(at) for at in range(len(sets))] == ["branch=3", "branch=7"]

@@ -216,23 +216,13 @@ def test_sigmoids_may_be_off_by_their_error(exact: float, off: float) -> None:
     assert (found.verdict is Verdict.RIGHT) == (abs(output[0] - exact) <= SIGMOID_ERROR)
 
 
-@given(st.data(), st.integers(0, 2), st.booleans())
-def test_what_is_left_out_around_extremes(data: st.DataObject, reach: int, hides: bool) -> None:
-    shape = data.draw(st.sampled_from(((3, 4), (2, 2, 5), (2, 2, 3, 3), (1, 3, 3, 2), (2, 5, 5, 5))))
-    dtype = data.draw(st.sampled_from((np.float32, np.float16)))
-    values = st.sampled_from((0.0, 1.0, 2.0**13, 2.0**15, -np.inf, np.nan, 1e30))
-
-    def drawn() -> Values:
-        found = np.ones(shape, dtype)
-        for _ in range(data.draw(st.integers(0, 4))):
-            with np.errstate(over="ignore"):
-                found[tuple(data.draw(st.integers(0, extent - 1)) for extent in shape)] = data.draw(values)
-        return found
+def check_settled(output: Values, expected: Values, reach: int, hides: bool) -> None:
+    """Compare what is left out with a look at each place."""
+    shape, dtype = expected.shape, expected.dtype
 
     def is_extreme(value: float) -> bool:
         return not abs(value) <= (2.0**14 if dtype == np.float16 else 1e15)
 
-    output, expected = drawn(), drawn()
     found = settled(output, expected, reach, hides_nan=hides)
     last = len(shape) > 2 and len(set(shape[2:])) > 1 and len(set(shape[1:-1])) == 1
     channels = len(shape) - 1 if last else 1
@@ -247,6 +237,35 @@ def test_what_is_left_out_around_extremes(data: st.DataObject, reach: int, hides
             places = [p for p in itertools.product(*around) if all(i < e for i, e in zip(p, shape, strict=True))]
             left_out |= any(is_extreme(float(expected[place])) for place in places)
         np.testing.assert_equal(float(found[at]), theirs if left_out else ours)
+
+
+@given(st.data(), st.integers(0, 2), st.booleans())
+def test_what_is_left_out_around_extremes(data: st.DataObject, reach: int, hides: bool) -> None:
+    shape = data.draw(st.sampled_from(((3, 4), (2, 2, 5), (2, 2, 3, 3), (1, 3, 3, 2), (2, 5, 5, 5))))
+    dtype = data.draw(st.sampled_from((np.float32, np.float16)))
+    values = st.sampled_from((0.0, 1.0, 2.0**13, 2.0**15, -np.inf, np.nan, 1e30))
+
+    def drawn() -> Values:
+        found = np.ones(shape, dtype)
+        for _ in range(data.draw(st.integers(0, 4))):
+            with np.errstate(over="ignore"):
+                found[tuple(data.draw(st.integers(0, extent - 1)) for extent in shape)] = data.draw(values)
+        return found
+
+    check_settled(drawn(), drawn(), reach, hides)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("value", [2.0**15, np.nan, -np.inf])
+@pytest.mark.parametrize(
+    "shape", [(2, 3), (2, 3, 4), (2, 3, 3, 2), (1, 4, 4, 4), (1, 2, 4, 4), (1, 4, 2, 4), (1, 4, 4, 4, 2), (1, 2, 3, 4)]
+)
+def test_what_is_left_out_around_one_extreme(shape: tuple[int, ...], value: float, dtype: Any) -> None:
+    expected = np.ones(shape, dtype)
+    expected[(0,) + (1,) * (len(shape) - 1)] = value
+    for wrong in (value, 7.0, np.inf):
+        check_settled(np.full(shape, wrong, dtype), expected, 1, False)
+    check_settled(np.full(shape, np.nan, dtype), expected, 0, True)
 
 
 @given(st.lists(st.sampled_from((0.0, -0.5, 0.7, 3.0, -9.0, math.inf, math.nan)), min_size=1, max_size=6))

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -12,7 +14,7 @@ from onnx import TensorProto, helper
 from kintune.core.config import Metric
 from kintune.errors import InputError
 from kintune.validate.numerics import Difference, judge_score
-from kintune.validate.score import ScoreOrder, score
+from kintune.validate.score import ScoreOrder, main, score
 from tests.support.processes import wait_until_gone
 
 METRICS = """
@@ -87,6 +89,37 @@ def test_what_is_wrong_with_a_metric_is_said_in_a_line(model: str, module: str, 
     with pytest.raises(InputError) as error:
         score(order(model, function, module))
     assert str(error.value) == said
+
+
+@pytest.mark.parametrize("module", ["metrics", "metrics.py", "elsewhere", "elsewhere.py", "empty.py"])
+@pytest.mark.parametrize("function", ["total", "split", "nothing", "undefined", "broken", "absent"])
+@pytest.mark.parametrize("held_back", [False, True])
+def test_an_order_is_answered_in_a_file(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, function: str, held_back: bool
+) -> None:
+    """What the process of a score does."""
+    (tmp_path / "empty.py").write_text("total = 3")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "metrics", raising=False)
+    asked, answered = tmp_path / "order.json", tmp_path / "score.json"
+    asked.write_bytes(msgspec.json.encode(order(model, function, module, held_back=held_back)))
+    main([str(asked), str(answered)])
+    monkeypatch.delitem(sys.modules, "metrics", raising=False)
+    answer = msgspec.json.decode(answered.read_bytes())
+    failures = {
+        "elsewhere": "there is no module elsewhere",
+        "elsewhere.py": "there is no file elsewhere.py",
+        "empty.py": f"empty.py has no function {function}",
+    }
+    in_metrics = {
+        "nothing": "it returned NoneType instead of a number",
+        "undefined": "it returned nan, which is not a valid score",
+        "broken": "it raised KeyError: 'no such sample'",
+        "absent": f"{module} has no function absent",
+    }
+    said = failures.get(module) or in_metrics.get(function, "")
+    scores = {"total": -3.0, "split": 2.0 if held_back else 1.0}
+    assert answer == {"score": None if said else scores[function], "failure": said}
 
 
 HANGS = """
