@@ -74,7 +74,9 @@ PARTS: Mapping[str, Part] = {
     **{name: _subpackage(name) for name in ("core", "search", "scheduler", "records")},
     # a compiler and other runtimes, in processes of their own, take ten seconds and more for each mutant
     "validate": _subpackage(
-        "validate", "not slow and not tvm", ("baselines", "baseline_worker", "validation_run", "validation")
+        "validate",
+        "not slow and not tvm",
+        ("baselines", "baseline_worker", "board_executable", "validation_run", "validation"),
     ),
     "readers": Part(
         tuple(f"src/kintune/compiler/kernels/{name}.py" for name in _READERS),

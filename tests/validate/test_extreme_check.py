@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from kintune.core.hybrid import Hybrid
+from kintune.core.kernel_call import CallRecord, SourceNode
 from kintune.core.model import Combination, Tensor
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
@@ -19,7 +21,7 @@ from kintune.runtime.extreme_inputs import extreme_inputs
 from kintune.runtime.hybrid_package import write_hybrid
 from kintune.runtime.inputs import load_inputs
 from kintune.validate.baseline_protocol import BaselineTurn
-from kintune.validate.extreme_check import ExtremeCheck, settled
+from kintune.validate.extreme_check import ExtremeCheck, hides_nan, settled, spreads
 from kintune.validate.input_sets import InputSets
 from kintune.validate.numerics import NOTHING_COMPARED
 from kintune.validate.plain_outputs import save_outputs
@@ -178,20 +180,30 @@ class Process:
 
     def __init__(self, name: str, added: float = 0.0, ends_on: str = "", took_ms: float = 1.0) -> None:
         self.name, self.turns, self._added, self._ends_on, self._took_ms = name, 0, added, ends_on, took_ms
+        self.limit_s, self.inputs = 0.0, ""
 
-    def turn(self, turn: BaselineTurn, _: float) -> tuple[float, ...]:
-        self.turns += 1
+    def turn(self, turn: BaselineTurn, seconds: float) -> tuple[float, ...]:
+        self.turns, self.limit_s, self.inputs = self.turns + 1, seconds, str(turn.inputs)
         if self._ends_on and str(turn.inputs).endswith(self._ends_on):
             raise WorkerDied("it ended by SIGSEGV")
         save_outputs(Path(str(turn.outputs)), [load_inputs(str(turn.inputs))["x"] + np.float32(self._added)])
         return (self._took_ms,)
 
 
-def started(tmp_path: Path, tuned: Process, other: Process, first_extreme: str = "") -> ExtremeCheck:
+def started(
+    tmp_path: Path,
+    tuned: Process,
+    other: Process,
+    first_extreme: str = "",
+    once_ms: Mapping[str, float] = {},
+    *,
+    timed: bool = False,
+    find_slow: bool = False,
+) -> ExtremeCheck:
     x = Tensor("x", SHAPE, "float32")
-    item = ValidationItem("m.kt", extremes=True, timed=False, first_extreme=first_extreme)
+    item = ValidationItem("m.kt", extremes=True, timed=timed, find_slow=find_slow, first_extreme=first_extreme)
     run: Any = ValidationRun.__new__(ValidationRun)
-    run.directory, run.conditions, run.item, run.once_ms = tmp_path, ValidationContext(threads=1), item, {}
+    run.directory, run.conditions, run.item, run.once_ms = tmp_path, ValidationContext(threads=1), item, once_ms
     run.manifest, run.combination = manifest(calling("add", [x], [x])), Combination((x,), (x,))
     run.inputs, run.has_flushed, run.board = InputSets(item, [x], tmp_path), False, ""
     check = ExtremeCheck(run)
@@ -216,6 +228,61 @@ def test_slow_networks_run_on_the_set_that_was_wrong_before(tmp_path: Path) -> N
     assert started(tmp_path / "a", *slow).compare(NOTHING_COMPARED).compared == NAMES[:1]
     check = started(tmp_path / "b", *slow, first_extreme=NAMES[-2])
     assert check.compare(NOTHING_COMPARED).compared == (NAMES[-2],)
+
+
+@pytest.mark.parametrize(("took_ms", "sets"), [(400.0, 2), (700.0, 2), (800.0, 1), (374.0, 3), (10.0, len(NAMES))])
+@pytest.mark.parametrize("asked", [{}, {"timed": True}, {"find_slow": True}])
+def test_all_runs_together_take_a_second_and_a_half(
+    tmp_path: Path, took_ms: float, sets: int, asked: dict[str, bool]
+) -> None:
+    """Whoever is timed afterwards has ordinary inputs again."""
+    both = [Process(name, took_ms=took_ms) for name in ("tuned", "onnxruntime")]
+    assert len(started(tmp_path, *both, **asked).compare(NOTHING_COMPARED).compared) == sets
+    for each in both:
+        assert each.turns == sets + bool(asked)
+        assert each.inputs.endswith("inputs 0.npz") == bool(asked)
+
+
+@pytest.mark.parametrize(("once_ms", "limit_s"), [(1.0, 10.0), (200.0, 10.0), (1000.0, 50.0)])
+def test_a_run_is_ended_after_fifty_usual_ones(tmp_path: Path, once_ms: float, limit_s: float) -> None:
+    both = [Process("tuned"), Process("onnxruntime")]
+    started(tmp_path, *both, once_ms={"onnxruntime": once_ms})
+    assert both[0].limit_s == both[1].limit_s == limit_s
+
+
+def test_nothing_is_compared_without_a_reference(tmp_path: Path) -> None:
+    other = Process("openvino")
+    check = started(tmp_path, Process("tuned"), other)
+    assert check.compare(NOTHING_COMPARED).compared == ()
+    assert other.turns == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "ops", "found"),
+    [
+        ("winograd_blocked.1:4x16", ("Conv",), True),
+        ("vectors.1:16x32", ("Conv", "Relu"), False),
+        ("", ("ConvTranspose",), True),
+        ("", ("Transpose", "Conv"), False),
+        ("", ("MultiHeadAttention",), True),
+        ("", (), False),
+    ],
+)
+def test_kernels_that_spread_nan(program: str, ops: tuple[str, ...], found: bool) -> None:
+    record = CallRecord(place=0, kernel="k", nodes=tuple(SourceNode(op, op) for op in ops), program=program)
+    assert spreads(record) == found
+
+
+@pytest.mark.parametrize(("op", "hidden"), [("MaxPool", True), ("LSTM", True), ("Relu", False), ("AveragePool", False)])
+def test_operators_that_hide_nan(op: str, hidden: bool) -> None:
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["n"]), helper.make_node(op, ["n"], ["y"])], "g", [], [])
+    assert hides_nan(helper.make_model(graph)) == hidden
+
+
+def test_another_type_or_shape_is_left_as_it_is() -> None:
+    expected = np.full((1, 1, 3, 3), np.nan, np.float32)
+    for output in (expected.astype(np.float64), expected[:, :, :2]):
+        assert settled(output, expected, REACH, hides_nan=True) is output
 
 
 def test_what_a_model_quantises_is_not_compared_where_it_is_no_number(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import msgspec
@@ -64,6 +65,7 @@ class Scripted:
 
     latency_ms: ClassVar[dict[str, float]] = {}
     contexts: ClassVar[list[BaselineContext]] = []
+    turns: ClassVar[list[str]] = []
 
     def __init__(self, name: str, context: BaselineContext) -> None:
         self.name = name
@@ -81,6 +83,7 @@ class Scripted:
             raise EngineError(f"{self._file} does not run")
 
     def turn(self, turn: BaselineTurn, seconds: float = 0.0) -> Sequence[float]:
+        self.turns.append(self.name)
         if self.latency_ms[self._file] < 0:
             raise EngineError("it stopped")
         return (self.latency_ms[self._file],) * turn.runs
@@ -117,6 +120,24 @@ class TestWinningRegions:
         for ours, theirs in zip(Scripted.contexts[::2], Scripted.contexts[1::2], strict=True):
             assert (ours.threads, ours.cores, ours.seed) == (theirs.threads, theirs.cores, theirs.seed) == (1, (3,), 7)
             assert ours.tensors == theirs.tensors
+
+    @pytest.mark.parametrize(("seconds", "rounds"), [(0.0, 6), (99.0, 2), (0.6, 4)])
+    def test_each_is_timed_for_a_second_and_a_half(
+        self, result: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, rounds: int
+    ) -> None:
+        """In two rounds at least, and six at most."""
+        times = {"region0.kt": 1.0, "region0.onnx": 2.0}
+        monkeypatch.setattr(Scripted, "latency_ms", times)
+        monkeypatch.setattr(region_choice, "_MOST_TIMED", 1)
+        monkeypatch.setattr(Scripted, "turns", [])
+        now = iter(seconds * number for number in range(99))
+        (result.parent / "proof").mkdir()
+        found = winning_regions(result, result.parent / "proof", CONDITIONS, (3,), 7, lambda: next(now))
+        assert (found, len(Scripted.turns)) == ((0, 1, 2), 2 * rounds)
+
+    def test_a_whole_network_has_no_regions(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(region_choice, "read_manifest", lambda _: SimpleNamespace(hybrid=None))
+        assert winning_regions(tmp_path / "m.kt", tmp_path, CONDITIONS, (3,), 7, lambda: 0.0) == ()
 
     @pytest.mark.parametrize("lost", ["region1.kt", "region1.onnx"])
     @pytest.mark.parametrize("when", ["it starts", "it runs"])
