@@ -8,9 +8,19 @@ import pytest
 
 from kintune.core.model import Tensor
 from kintune.errors import EngineError
+from kintune.validate import baseline_process
 from kintune.validate.baseline_process import BaselineProcess
 from kintune.validate.baseline_protocol import BaselineContext, BaselineTurn
 from kintune.validate.baselines import BaselineModel
+
+
+def test_a_process_has_as_many_threads_as_its_context_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, str]] = []
+    monkeypatch.setattr(baseline_process, "WorkerProcess", lambda *_, environment: started.append(environment))
+    made = BaselineProcess("tuned", BaselineContext("", BaselineModel(), TENSORS, None, 0, 3, (0,)))
+    assert started == [{"TVM_NUM_THREADS": "3", "OMP_NUM_THREADS": "3"}]
+    assert not made.met_denormals
+
 
 TENSORS = (Tensor("x", (2, 3), "float32"),)
 FAKE = """

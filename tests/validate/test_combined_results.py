@@ -113,3 +113,15 @@ def test_a_result_keeps_the_plans_that_are_not_handed_over() -> None:
     assert together(handed_over, FIRST).plans == (1,)
     found = together(handed_over, handed_over)
     assert (found.plans, found.regions, found.lost_ms) == ((), (), (10.0, 12.0))
+
+
+def test_the_first_set_that_was_wrong_is_named() -> None:
+    wrong = msgspec.structs.replace(SECOND, wrong_on="zeros")
+    assert together(FIRST, wrong).wrong_on == "zeros"
+    assert together(FIRST, SECOND).wrong_on == ""
+
+
+def test_what_regions_have_lost_counts_where_none_is_kept() -> None:
+    lost = [msgspec.structs.replace(each, regions=(), lost_ms=(1.0, 2.0)) for each in (FIRST, SECOND)]
+    assert together(*lost).lost_ms == (2.0, 4.0)
+    assert together(lost[0], msgspec.structs.replace(lost[1], regions=None)).lost_ms == ()

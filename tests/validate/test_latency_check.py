@@ -78,6 +78,11 @@ def test_the_ratio_is_the_median_of_rounds(unit: float) -> None:
     assert found.allowed == 3.5
 
 
+def test_by_default_it_may_take_no_longer() -> None:
+    found = check_latency(CONTEXT, 0.0, clock=lambda: 0.0, start=Checked([1.0], [1.0]).start)  # type: ignore[arg-type]
+    assert found.allowed == 1.0
+
+
 def test_each_goes_first_in_turns() -> None:
     checked = Checked([1.0], [1.0])
     checked.check(1)

@@ -18,6 +18,7 @@ from kintune.validate.plain_outputs import load_outputs, name_parts, save_output
         ([np.array([[1, 2]]), np.array(["a"], object)], [1, 2], ["a"]),
         ([], [], []),
         (None, [], []),
+        ([object(), {"a": {1}}], [], ["a"]),
     ],
 )
 def test_what_is_no_tensor_is_its_numbers_and_its_texts(
