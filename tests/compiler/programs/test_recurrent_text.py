@@ -20,7 +20,7 @@ def test_all_products_of_a_tile_end_with_its_longest_sequence(cell: str, variant
             inside = -1
         if line.lstrip().startswith("if s < lengths[") and line.count(" or s < lengths[") == 1:
             inside = indent
-        if "* panels[" in line:
+        if "T.call_extern(" in line:
             products += 1
             assert inside >= 0, line
     assert products

@@ -1,20 +1,23 @@
-"""How long the loops around a micro-kernel take: an estimate, from the table of instructions and the processor.
+"""How long the tasks of a program take: an estimate, from the table of instructions and the processor.
 
-It ranks tilings of one workload.  Rates are of one core of a server.  They were chosen so that the records in
+It ranks tilings of one workload.  A nest around a micro-kernel is described by its `Work`, any other program by the
+innermost loops of its tasks.  Rates are of one core of a server.  They were chosen so that the records in
 `notebook/results` are ranked best (`benchmarks/estimates.py`).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from kintune.compiler.kernels.instructions import Instruction, fused
 from kintune.compiler.kernels.microkernel import Kernel
 from kintune.search.processor import Processor
 
-__all__ = ["Work", "cycles"]
+__all__ = ["Calls", "Loop", "Tasks", "Work", "cycles", "cycles_of_tasks"]
 
-_LOADS = 1.5  # vectors, words or rows of tiles that are loaded a cycle
+_LOADS, _STORES = 1.5, 1.0  # vectors, words or rows of tiles that are loaded a cycle, and that are stored
 _OWN_BYTES, _SHARED_BYTES, _FAR_BYTES = 28.0, 12.0, 6.0  # a cycle: from the second cache, the shared one, and memory
 _COPIED_BYTES = 16.0  # a cycle
 _INSIDE = 0.5  # the share of a cache for what is read again
@@ -28,6 +31,83 @@ _WAKE = 1500.0  # cycles until other threads have begun
 _FULL = 1.1  # times as long where sums and weights leave no register for the data
 _WAY, _OF_WAYS, _EVICTED = 4096, 0.75, 1.6
 """Rows at a distance that share too many of the sets of a way of the first cache take so many times as long."""
+_FUNCTION = 12.0  # of an elementary function of a vector, such as the exponential one
+_CONTENDED = 60.0  # cycles of a row of results of which another core writes to the same cache lines
+_FUSED = fused(16, 32)
+
+
+class Loop(NamedTuple):
+    """An innermost loop of so many `turns`.
+
+    In each turn a core multiplies and adds `products` vectors (any other operation of vectors counts as one), loads
+    `loads` vectors or words, stores `stores` vectors, and computes elementary functions of `functions` vectors.
+    `waits` products of a sum wait for each other.  The loop begins `starts` times.
+    """
+
+    turns: float
+    products: float = 0.0
+    loads: float = 0.0
+    stores: float = 0.0
+    functions: float = 0.0
+    waits: float = 0.0
+    starts: float = 0.0
+
+    @property
+    def cycles(self) -> float:
+        """The estimated cycles of all turns."""
+        busy = _busy(self.products, self.loads, self.waits, _FUSED)
+        return self.turns * (busy + self.stores / _STORES + self.functions * _FUNCTION) + self.starts * _START
+
+
+class Calls(NamedTuple):
+    """So many calls of a micro-kernel."""
+
+    kernel: Kernel
+    number: float
+
+    @property
+    def cycles(self) -> float:
+        """The estimated cycles of all calls."""
+        k = self.kernel
+        steps = k.segments.number * k.steps * _step(k) * (1 + _TURN / k.unroll)
+        return self.number * (steps + k.rows * k.vectors / _STORES + _START)
+
+
+class Tasks(NamedTuple):
+    """`number` tasks, each of so many `loops`, which it runs so many `times`.
+
+    A task reads bytes from its `own` second cache and from the `shared` one.  Other cores write to the cache lines of
+    `contended` rows of its results as well.
+    """
+
+    number: int
+    loops: Sequence[Loop | Calls]
+    times: float = 1.0
+    own: float = 0.0
+    shared: float = 0.0
+    contended: float = 0.0
+
+
+def cycles_of_tasks(tasks: Tasks, machine: Processor) -> float:
+    """The estimated cycles of the core that has the most tasks."""
+    read = tasks.own / _OWN_BYTES + tasks.shared / _SHARED_BYTES + tasks.contended * _CONTENDED
+    return -(-tasks.number // machine.threads) * (tasks.times * sum(loop.cycles for loop in tasks.loops) + read + _TASK)
+
+
+def _busy(products: float, loads: float, waits: float, instruction: Instruction) -> float:
+    """The cycles of a step without those for memory that is far."""
+    return max(products / instruction.rate, loads / _LOADS, waits * instruction.latency)
+
+
+def _step(k: Kernel, extra: float = 0.0) -> float:
+    """The cycles of a step of a micro-kernel, with so many further instructions of vectors."""
+    instruction = k.instruction
+    rows = k.rows * (k.height if instruction.tiles else 1)
+    each = 1 if instruction.tiles else k.words  # products of a step for each of its sums
+    products = each * (rows + instruction.signed) * k.vectors + extra
+    loads = each * rows + k.vectors * (k.words if instruction.tiles else 1)
+    is_full = k.rows > 1 and (k.rows + 1) * k.vectors >= instruction.registers
+    return _busy(products, loads, each / k.ways, instruction) * (_FULL if is_full else 1.0)
 
 
 class Work(NamedTuple):
@@ -65,12 +145,7 @@ def cycles(work: Work, machine: Processor) -> float:
     instruction = k.instruction
     rows = k.rows * (k.height if instruction.tiles else 1)
     steps, panel = k.segments.number * k.steps, k.segments.number * k.steps * k.step_bytes
-    each = 1 if instruction.tiles else k.words  # products of a step for each of its sums
-    products = (each * (rows + instruction.signed) * k.vectors + work.extra) / instruction.rate
-    loads = (each * rows + k.vectors * (k.words if instruction.tiles else 1)) / _LOADS
-    busy = max(products, loads, each * instruction.latency / k.ways)
-    if k.rows > 1 and (k.rows + 1) * k.vectors >= instruction.registers:
-        busy *= _FULL
+    busy = _step(k, work.extra)
     if work.pitch and rows * math.gcd(work.pitch, _WAY) > _OF_WAYS * machine.caches[0]:
         busy *= _EVICTED
     near, own = (_INSIDE * size for size in machine.caches[:2])

@@ -19,11 +19,11 @@ from kintune.compiler.kernels.loops import index, loop, sequence
 __all__ = [
     "MOST_WRITTEN",
     "Tile",
-    "contended_cycles",
     "edges",
     "even_widths",
     "has_written_edges",
     "inner_tiles",
+    "is_contended",
     "is_shared",
     "meets",
     "places_in_image",
@@ -33,7 +33,6 @@ __all__ = [
 ]
 
 _PAIR_BYTES = 128  # two cache lines, which a core asks for together
-_CONTENDED_CYCLES = 60.0  # of a result whose pair of cache lines another core writes to as well
 
 MOST_WRITTEN = 6
 """Tiles of a row that are written out one by one, at most."""
@@ -92,9 +91,9 @@ def is_shared(extent: int, shares: int) -> bool:
     return shares <= extent and -(-extent // -(-extent // shares)) == shares
 
 
-def contended_cycles(parts: int, own: int, columns: int) -> float:
-    """The cycles that each row of a task waits for other cores, if it has one of `parts`, of `own`, of the columns."""
-    return _CONTENDED_CYCLES if parts > 1 and any(4 * end % _PAIR_BYTES for end in (own, columns)) else 0.0
+def is_contended(parts: int, own: int, columns: int) -> bool:
+    """Whether other cores write to cache lines of a task that has one of `parts`, of `own`, of the columns of a row."""
+    return parts > 1 and any(4 * end % _PAIR_BYTES for end in (own, columns))
 
 
 def share_of(number: Any, extent: int, shares: int) -> tuple[Any, Any]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.cost import Loop, Tasks, cycles_of_tasks
 from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of, require_attention
 from kintune.compiler.programs.attention_rows import RowBlocking, write_rows
 from kintune.compiler.programs.attention_tiles import Blocking, write_tiles
-from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.program import Program
-from kintune.core.candidate import Axis, Decision
+from kintune.compiler.programs.tiling_program import TilingProgram
 from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
@@ -22,30 +21,39 @@ _TILES, _ROWS = "tiles", "rows"
 _QUERIES = (1, 2, 3, 4, 6, 8, 12, 16)
 _KEYS = (32, 64, 128, 256)
 _ROW_KEYS = (4, 8, 16)
-_USUAL_ROW_KEYS = (8, 4, 16)  # in the order of the rule
 _ROW_VECTORS = (4, 8)
-_USUAL_KEYS = 96
 _VECTORS = (4, 3, 2, 1)
 _TALLEST = 14
 _SCORE_TILES, _MIX_TILES = 3, 2
 """How many register tiles a search chooses from; the others load more for their arithmetic."""
 _SHORT = (8, 4)
+_OWN = 0.5  # of the first cache, for what is read again
+_FLOAT = 4
 
 
-class _Variant(NamedTuple):
-    """A kind of kernel for vectors of `lanes`, and `registers` of them."""
+class _Case(NamedTuple):
+    """Attention by a kind of kernel for vectors of `lanes`, and `registers` of them."""
 
+    pattern: AttentionPattern
     kind: str
     lanes: int
     registers: int
 
 
-class AttentionProgram(Program):
+_Tiling = Blocking | RowBlocking
+
+
+def _tiling(**values: Any) -> _Tiling:
+    return Blocking(**values) if "across" in values else RowBlocking(**values)
+
+
+class AttentionProgram(TilingProgram[_Case, _Tiling]):
     """Attention in fp32: in tiles for many queries, row by row for few."""
 
     name = NAME
     version = 2
     patterns = (NAME,)
+    tiling = staticmethod(_tiling)
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """In tiles where queries fill a vector of the target; else row by row, or in tiles of shorter vectors."""
@@ -59,67 +67,37 @@ class AttentionProgram(Program):
         shorter = [f"{_TILES}-{short}-{registers}" for short in _SHORT if short < lanes and short <= pattern.rows]
         return (f"{_ROWS}-{lanes}-{registers}", *shorter[:1])
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
-        """The sizes of blocks and register tiles."""
-        return _choices(require_attention(module), _parsed(variant)).axes()
+    def case(self, module: tvm.IRModule, variant: str) -> _Case:
+        """The workload, and how a variant computes it."""
+        kind, lanes, registers = variant.split("-")
+        return _Case(require_attention(module), kind, int(lanes), int(registers))
 
-    def written(
-        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: frozenset[int]
-    ) -> tvm.IRModule:
+    def lists(self, case: _Case) -> Mapping[str, Sequence[Any]]:
+        """The sizes of blocks, and the register tiles."""
+        if case.kind == _ROWS:
+            return {"keys": _ROW_KEYS, "vectors": _ROW_VECTORS}
+        return {
+            "queries": _queries(case),
+            "keys": _keys(case.pattern),
+            "score_rows score_vectors": _score_tiles(case),
+            "mix_rows mix_vectors across": _mix_tiles(case),
+        }
+
+    def cost(self, case: _Case, tiling: _Tiling, machine: Processor) -> float:
+        """The estimated cycles of the core that has most tasks."""
+        tasks = _rows_tasks(case, tiling) if isinstance(tiling, RowBlocking) else _tile_tasks(case, tiling, machine)
+        return cycles_of_tasks(tasks, machine)
+
+    def module(self, module: tvm.IRModule, case: _Case, tiling: _Tiling, kept: frozenset[int]) -> tvm.IRModule:
         """The module whose `main` is the kernel."""
-        pattern, chosen = require_attention(module), _parsed(variant)
-        values = _choices(pattern, chosen).picked(decisions)
-        if chosen.kind == _ROWS:
-            return write_rows(module["main"], pattern, RowBlocking(chosen.lanes, *values))
-        queries, keys, score, mix = values
-        return write_tiles(module["main"], pattern, Blocking(chosen.lanes, queries, keys, *score, *mix))
-
-    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """Blocks of queries that divide the rows well, blocks of keys that fit the first cache, large tiles."""
-        pattern, chosen = require_attention(module), _parsed(variant)
-        if chosen.kind == _ROWS:
-            return [((keys,), (vectors,)) for keys in _USUAL_ROW_KEYS for vectors in _ROW_VECTORS]
-        first = sorted(_queries(pattern, chosen), key=lambda each: (_waste(pattern, chosen, each, machine), -each))
-        second = sorted(_keys(pattern), key=lambda each: abs(each - _USUAL_KEYS))
-        found: list[tuple[Any, ...]] = []
-        for queries in first[:4]:
-            scores = sorted(_score_tiles(chosen), key=lambda tile: _loads((tile[0], min(tile[1], queries))))
-            mixes = sorted(
-                _mix_tiles(pattern, chosen), key=lambda tile: _loads(_fitted(tile, pattern, chosen.lanes, queries))
-            )
-            found += [(queries, keys, score, mix) for keys in second[:2] for score in scores[:2] for mix in mixes[:2]]
-        return list(map(_choices(pattern, chosen).decisions, found))
+        write: Any = write_rows if isinstance(tiling, RowBlocking) else write_tiles
+        written: tvm.IRModule = write(module["main"], case.pattern, case.lanes, tiling)
+        return written
 
 
-def _fitted(tile: tuple[int, int, bool], pattern: AttentionPattern, lanes: int, queries: int) -> tuple[int, int]:
-    """The height and vectors of a result tile, clipped to the width and to a block of `queries` vectors of queries."""
-    height, vectors, across = tile
-    if across:
-        return min(height, pattern.width), min(vectors, queries)
-    return min(height, queries * lanes), min(vectors, _ceil(pattern.width, lanes))
-
-
-def _parsed(variant: str) -> _Variant:
-    kind, lanes, registers = variant.split("-")
-    return _Variant(kind, int(lanes), int(registers))
-
-
-def _choices(pattern: AttentionPattern, chosen: _Variant) -> ChoiceLists:
-    """The sizes of blocks, and the register tiles."""
-    if chosen.kind == _ROWS:
-        return ChoiceLists(AttentionProgram.name, {"keys": _ROW_KEYS, "vectors": _ROW_VECTORS})
-    values: dict[str, Sequence[Any]] = {
-        "queries": _queries(pattern, chosen),
-        "keys": _keys(pattern),
-        "score_rows score_vectors": _score_tiles(chosen),
-        "mix_rows mix_vectors across": _mix_tiles(pattern, chosen),
-    }
-    return ChoiceLists(AttentionProgram.name, values)
-
-
-def _queries(pattern: AttentionPattern, chosen: _Variant) -> list[int]:
+def _queries(case: _Case) -> list[int]:
     """The vectors of queries a task may have."""
-    most = _ceil(pattern.rows, chosen.lanes)
+    most = _ceil(case.pattern.rows, case.lanes)
     return [number for number in _QUERIES if number <= most] + ([most] if most not in _QUERIES and most < 32 else [])
 
 
@@ -130,25 +108,25 @@ def _keys(pattern: AttentionPattern) -> list[int]:
     )
 
 
-def _score_tiles(chosen: _Variant) -> list[tuple[int, int]]:
+def _score_tiles(case: _Case) -> list[tuple[int, int]]:
     """Keys by vectors of queries, that fit the registers; those that load the least for their arithmetic first."""
-    found = [(_height(chosen, vectors), vectors) for vectors in _VECTORS]
+    found = [(_height(case, vectors), vectors) for vectors in _VECTORS]
     return sorted((tile for tile in found if tile[0] > 1), key=_loads)[:_SCORE_TILES]
 
 
-def _mix_tiles(pattern: AttentionPattern, chosen: _Variant) -> list[tuple[int, int, bool]]:
+def _mix_tiles(case: _Case) -> list[tuple[int, int, bool]]:
     """Queries by vectors of the width, and places of the width by vectors of queries (`across`)."""
-    wide = _ceil(pattern.width, chosen.lanes)
-    found = [(_height(chosen, vectors), vectors, False) for vectors in _VECTORS if vectors <= wide]
-    if pattern.width < chosen.lanes:
+    wide = _ceil(case.pattern.width, case.lanes)
+    found = [(_height(case, vectors), vectors, False) for vectors in _VECTORS if vectors <= wide]
+    if case.pattern.width < case.lanes:
         found = []
     found = sorted((tile for tile in found if tile[0] > 1), key=_loads)[:_MIX_TILES]
-    return [*found, *((height, vectors, True) for height, vectors in _score_tiles(chosen))]
+    return [*found, *((height, vectors, True) for height, vectors in _score_tiles(case))]
 
 
-def _height(chosen: _Variant, vectors: int) -> int:
+def _height(case: _Case, vectors: int) -> int:
     """How many rows of so many vectors the registers hold, beside the operands."""
-    return min((chosen.registers - vectors - 1) // vectors, _TALLEST)
+    return min((case.registers - vectors - 1) // vectors, _TALLEST)
 
 
 def _loads(tile: tuple[int, ...]) -> float:
@@ -156,17 +134,47 @@ def _loads(tile: tuple[int, ...]) -> float:
     return (tile[0] + tile[1]) / (tile[0] * tile[1])
 
 
-def _waste(pattern: AttentionPattern, chosen: _Variant, queries: int, machine: Processor) -> float:
-    """The estimated time with `queries` vectors of queries a task, relative to full vectors spread evenly on threads.
+def _rows_tasks(case: _Case, tiling: RowBlocking) -> Tasks:
+    """What is done row by row: scores of some keys at once, whose lanes are added up, and sums of weighted values."""
+    p, lanes, keys = case.pattern, case.lanes, min(tiling.keys, case.pattern.columns)
+    wide = _ceil(p.width, lanes)
+    vectors, folds = min(tiling.vectors, wide), lanes.bit_length() - 1
+    scores = Loop(p.columns / keys * _ceil(p.depth, lanes), keys, keys + 1, waits=1, starts=p.columns / keys)
+    sums = Loop(p.columns, folds, folds, stores=folds)
+    softmax = Loop(_ceil(p.columns, lanes), 2, 2, 1, functions=1)
+    mix = Loop(p.columns * wide / vectors, vectors, vectors + 1, waits=1, starts=wide / vectors)
+    return Tasks(p.heads * p.rows, (scores, sums, softmax, mix))
 
-    The time is that of the thread with the most tasks.  Tasks of one or two vectors are charged 0.15 more.
-    """
-    blocks = _ceil(pattern.rows, queries * chosen.lanes)
-    vectors = _ceil(_ceil(pattern.rows, blocks), chosen.lanes)
-    rounds = _ceil(pattern.heads * blocks, machine.threads)
-    ideal = pattern.heads * pattern.rows / (chosen.lanes * machine.threads)
-    small = 0.15 if vectors < 3 else 0.0
-    return round(rounds * vectors / ideal + small, 2)
+
+def _tile_tasks(case: _Case, tiling: Blocking, machine: Processor) -> Tasks:
+    """What is done block by block: tiles of scores, the softmax, and tiles of the result, which are scaled before."""
+    p, lanes = case.pattern, case.lanes
+    blocks = _ceil(p.rows, tiling.queries * lanes)
+    vectors, wide = _ceil(_ceil(p.rows, blocks), lanes), _ceil(p.width, lanes)
+    passes = _ceil(p.columns, tiling.keys)  # blocks of keys
+    scores = _tiles(p.columns, vectors, tiling.score_rows, tiling.score_vectors, p.depth)
+    high, across = (p.width, vectors) if tiling.across else (vectors * lanes, wide)
+    mix = _tiles(high, across, tiling.mix_rows, tiling.mix_vectors, p.columns, passes)
+    softmax = Loop(p.columns * vectors, 2, 2, 2, functions=1)
+    finish = Loop(vectors * lanes * (wide if not tiling.across else p.width), 2, 2, 1)
+    pack = Loop(vectors * p.depth, 2, 2, 1)
+    block = _FLOAT * min(tiling.keys, p.columns) * lanes * vectors  # of scores
+    queries = _FLOAT * p.depth * lanes * vectors  # are read again for each tile of keys
+    near = _OWN * machine.caches[0]
+    own = _FLOAT * p.columns * (p.depth + p.width)
+    own += queries * p.columns / tiling.score_rows if queries > near else 0.0
+    own += block * passes * (2 + across / tiling.mix_vectors) if block > near else 0.0
+    return Tasks(p.heads * blocks, (scores, softmax, mix, finish, pack), own=own)
+
+
+def _tiles(rows: int, vectors: int, height: int, width: int, depth: int, passes: int = 1) -> Loop:
+    """The register tiles of a product, each of so many rows and vectors at most, in so many passes through its sum."""
+    full = -(-rows // height) * -(-vectors // width)
+    loads = _ceil(rows, height) * vectors + rows * _ceil(vectors, width)
+    return Loop(
+        full * depth, rows * vectors / full, loads / full, 2 * passes * rows * vectors / full / depth, waits=1,
+        starts=full * passes,
+    )  # fmt: skip
 
 
 def _ceil(extent: int, size: int) -> int:

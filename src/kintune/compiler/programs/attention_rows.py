@@ -23,28 +23,26 @@ __all__ = ["RowBlocking", "write_rows"]
 
 
 class RowBlocking(NamedTuple):
-    """How the work is cut: `lanes` of a vector, keys whose scores are computed at once, and vectors of the result."""
+    """How the work is cut: keys whose scores are computed at once, and vectors of the result."""
 
-    lanes: int
     keys: int
     vectors: int
 
 
-def write_rows(function: Any, pattern: AttentionPattern, blocking: RowBlocking) -> Any:
-    """A module whose `main` computes the attention of `function` row by row."""
+def write_rows(function: Any, pattern: AttentionPattern, lanes: int, blocking: RowBlocking) -> Any:
+    """A module whose `main` computes the attention of `function` row by row, in vectors of so many `lanes`."""
     return tasks(
         function,
         pattern.heads * pattern.rows,
         "attention",
-        lambda buffers, task: _Row(buffers, pattern, blocking).write(task),
+        lambda buffers, task: _Row(buffers, pattern, lanes, blocking).write(task),
         result=pattern.result.parameter,
     )
 
 
 class _Row:
-    def __init__(self, buffers: Any, pattern: AttentionPattern, blocking: RowBlocking) -> None:
-        self.buffers, self.pattern, self.blocking = buffers, pattern, blocking
-        self.lanes = blocking.lanes
+    def __init__(self, buffers: Any, pattern: AttentionPattern, lanes: int, blocking: RowBlocking) -> None:
+        self.buffers, self.pattern, self.lanes, self.blocking = buffers, pattern, lanes, blocking
         self.batch: list[Any] = []
         self.row: Any = 0
 

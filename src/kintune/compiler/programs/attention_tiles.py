@@ -44,45 +44,44 @@ _NO_SUM = 0.5
 
 
 class Blocking(NamedTuple):
-    """How the work is cut: `lanes` of a vector, vectors of queries a task, keys a block, and register tiles.
+    """How the work is cut: vectors of queries a task, keys a block, and register tiles.
 
-    A tile of scores has `score_keys` keys by `score_vectors` vectors of queries.  A tile of the result has `rows` by
-    `vectors`: queries by vectors of the width, or with `across` places of the width by vectors of queries.
+    A tile of scores has `score_rows` keys by `score_vectors` vectors of queries.  A tile of the result has `mix_rows`
+    by `mix_vectors`: queries by vectors of the width, or with `across` places of the width by vectors of queries.
     """
 
-    lanes: int
     queries: int
     keys: int
-    score_keys: int
+    score_rows: int
     score_vectors: int
-    rows: int
-    vectors: int
+    mix_rows: int
+    mix_vectors: int
     across: bool
 
 
-def write_tiles(function: Any, pattern: AttentionPattern, blocking: Blocking) -> Any:
-    """A module whose `main` computes the attention of `function` in blocks.
+def write_tiles(function: Any, pattern: AttentionPattern, lanes: int, blocking: Blocking) -> Any:
+    """A module whose `main` computes the attention of `function` in blocks, in vectors of so many `lanes`.
 
     The pattern must have at least as many queries as a vector has lanes, and unless the blocking is `across` also a
     width of as many.
     """
-    lanes = blocking.lanes
     blocks = -(-pattern.rows // (blocking.queries * lanes))
     rows = max(-(-pattern.rows // blocks), lanes)
     return tasks(
         function,
         pattern.heads * blocks,
         "attention",
-        lambda buffers, task: _Task(buffers, pattern, blocking, blocks, rows).write(task),
+        lambda buffers, task: _Task(buffers, pattern, lanes, blocking, blocks, rows).write(task),
         result=pattern.result.parameter,
     )
 
 
 class _Task:
-    def __init__(self, buffers: Any, pattern: AttentionPattern, blocking: Blocking, blocks: int, rows: int) -> None:
-        self.buffers, self.pattern, self.blocking = buffers, pattern, blocking
+    def __init__(
+        self, buffers: Any, pattern: AttentionPattern, lanes: int, blocking: Blocking, blocks: int, rows: int
+    ) -> None:
+        self.buffers, self.pattern, self.lanes, self.blocking = buffers, pattern, lanes, blocking
         self.blocks, self.rows = blocks, rows
-        self.lanes = blocking.lanes
         self.vectors = -(-rows // self.lanes)
         self.columns = self.vectors * self.lanes
         self.wide = -(-pattern.width // self.lanes)
@@ -101,8 +100,8 @@ class _Task:
         self.result = alloc("mixed", *((pattern.width, number) if across else (number, self.wide * self.lanes)))
         self.most, self.total = alloc("most", number), alloc("total", number)
         self.block_most, self.shrink = alloc("block_most", number), alloc("shrink", number)
-        most = max(self.blocking.score_keys, self.blocking.rows)
-        width = max(self.blocking.score_vectors, self.blocking.vectors) * self.lanes
+        most = max(self.blocking.score_rows, self.blocking.mix_rows)
+        width = max(self.blocking.score_vectors, self.blocking.mix_vectors) * self.lanes
         self.tile = [alloc(f"tile_{i}", width) for i in range(most)]
         self.new, self.sum = alloc("new_most", self.lanes), alloc("sum", self.lanes)
         self._pack()
@@ -181,16 +180,16 @@ class _Task:
         lanes = self.lanes
         with repeat(self.vectors, "group") as group, vector(lanes) as lane:
             store(self.block_most, tirx.const(LOWEST, "float32"), group * lanes + lane)
-        for key_loop, height in tiles(keys, self.blocking.score_keys):
+        for key_loop, height in tiles(keys, self.blocking.score_rows):
             with key_loop() as key:
                 for group_loop, width in tiles(self.vectors, self.blocking.score_vectors):
                     with group_loop() as group:
                         self._score(first, key, height, group, width)
         self._softmax(keys)
         rows, groups = (self.pattern.width, self.vectors) if self.blocking.across else (self.columns, self.wide)
-        for row_loop, height in tiles(rows, self.blocking.rows):
+        for row_loop, height in tiles(rows, self.blocking.mix_rows):
             with row_loop() as row:
-                for group_loop, width in tiles(groups, self.blocking.vectors):
+                for group_loop, width in tiles(groups, self.blocking.mix_vectors):
                     with group_loop() as group:
                         self._mix(first, keys, row, height, group, width)
 

@@ -168,7 +168,7 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
             kernel, groups, own, number, p.depth * 4, copied=copied, prepared=prepared, extra=extra, beside=beside
         )
 
-    def stages(self, case: _Case, b: Blocking) -> Stages:
+    def stages(self, case: _Case, b: Blocking, kept: frozenset[int]) -> Stages:
         """What computes the sums, and what follows them."""
         w, p = case.found, case.found.blockwise
         panel, number = b.vectors * case.lanes, case.panels(b.vectors)

@@ -140,7 +140,7 @@ class _Bytes(NestProgram[_Case, _Tiling]):
         row_bytes, first = image.depth * image.taps[0], bool(t.panels_first)
         return Work(_kernel(case, t), units // t.rows, own, number, row_bytes, first, copied=copied, brought=brought)
 
-    def stages(self, case: _Case, t: _Tiling) -> Stages:
+    def stages(self, case: _Case, t: _Tiling, kept: frozenset[int]) -> Stages:
         """What computes the sums, and what follows them."""
         return _stages(case, t)
 

@@ -6,6 +6,7 @@ products of a result are summed in registers, and what follows the convolution i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,18 +14,19 @@ from typing import Any
 import tvm
 
 from kintune.compiler.kernels.contraction import DEPTHWISE, Reach
+from kintune.compiler.kernels.cost import Loop, Tasks, cycles_of_tasks
 from kintune.compiler.kernels.image_tiles import (
-    contended_cycles,
     edges,
     even_widths,
     has_written_edges,
+    is_contended,
     is_shared,
     tiles_of,
 )
 from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
-from kintune.compiler.programs.tiling_program import TilingProgram
+from kintune.compiler.programs.tiling_program import SumProgram
 from kintune.compiler.programs.vector_variants import VectorCase, vector_variant
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
@@ -38,16 +40,11 @@ _PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
 _MOST_PRODUCTS = 320  # that are written out for a row of the kernel
 _LEAST_FLOPS = 2e4  # of a convolution that is worth a kernel of its own
 
-_LATENCY = 4.0  # cycles of a product that is added
-_TILE_CYCLES = 12.0  # of a tile and a row of the kernel, beside its products
-_STORED_CYCLES = 2.0  # of a vector of results
-_NEAR_BYTES, _STRIDED_BYTES = 40.0, 16.0  # a cycle and core from the second cache: in order, and a strip of each place
 _INSIDE = 0.6  # of the first cache, for rows that are read again
-_WAITED = 0.5  # of the time of these reads, that arithmetic does not cover
-_TASK_CYCLES = 500.0
+_COVERED = 0.65  # of the reads of whole rows, which the hardware begins early enough
 
 
-class DepthwiseConvolution(TilingProgram[VectorCase, Tiling]):
+class DepthwiseConvolution(SumProgram[VectorCase, Tiling]):
     """Writes a depthwise convolution with constant weights; its variants are lanes and registers, as in "16x32"."""
 
     name = "depthwise"
@@ -108,36 +105,36 @@ class DepthwiseConvolution(TilingProgram[VectorCase, Tiling]):
 
     def cost(self, case: VectorCase, tiling: Tiling, machine: Processor) -> float:
         """The estimated cycles of the core that has most tasks."""
-        rows, columns = case.rows, case.columns
-        strips = strips_of(case.channels, tiling.vectors * case.lanes)
-        own_rows = -(-rows.results // tiling.blocks)
-        own_strips = min(-(-strips.number // tiling.parts), case.channels / strips.width)
-        cycles = _cycles_of_row(rows.kernel, columns, tiling.columns, tiling.vectors)
-        width = strips.width if tiling.tall else own_strips * strips.width
-        bytes_of_row = 4.0 * columns.size * width
-        is_inside = rows.kernel * bytes_of_row <= _INSIDE * machine.caches[0]
-        times = min(rows.stride, rows.kernel) if is_inside else rows.kernel
-        moved = times * 4.0 * columns.size * strips.width / (_STRIDED_BYTES if tiling.tall else _NEAR_BYTES)
-        row = own_strips * (cycles + _WAITED * moved)
-        own_channels = strips.width * -(-strips.number // tiling.parts)
-        row += columns.results * contended_cycles(tiling.parts, own_channels, case.channels)
-        turns = -(-case.images * tiling.blocks * tiling.parts // machine.threads)
-        return turns * (own_rows * row + _TASK_CYCLES)
+        rows, columns, channels = case.rows, case.columns, case.channels
+        strips = strips_of(channels, tiling.vectors * case.lanes)
+        own_rows, own = -(-rows.results // tiling.blocks), -(-strips.number // tiling.parts)
+        times = own_rows * min(own, channels / strips.width)  # that a row of a strip is computed
+        line = 4.0 * columns.size * strips.width
+        is_inside = rows.kernel * line * (1 if tiling.tall else own) <= _INSIDE * machine.caches[0]
+        again = min(rows.stride, rows.kernel) if is_inside else rows.kernel
+        read = times * again * line * (1 if tiling.tall else 1 - _COVERED)
+        loops = _loops_of_row(rows.kernel, columns, tiling.columns, tiling.vectors)
+        contended = own_rows * columns.results if is_contended(tiling.parts, strips.width * own, channels) else 0
+        number = case.images * tiling.blocks * tiling.parts
+        return cycles_of_tasks(Tasks(number, loops, times, read, contended=contended), machine)
 
-    def stages(self, case: VectorCase, tiling: Tiling) -> Stages:
+    def stages(self, case: VectorCase, tiling: Tiling, kept: frozenset[int]) -> Stages:
         """What computes the convolution, and what follows it."""
         return convolve_depthwise(case.sums.found, case.lanes, tiling, case.sums.epilogue)
 
 
 @lru_cache(256)
-def _cycles_of_row(height: int, reach: Reach, width: int, vectors: int) -> float:
-    """The estimated cycles of the arithmetic of a row of one strip; the kernel has `height` rows."""
-    cycles = 0.0
-    for tile in tiles_of(reach, width):
-        read = len({t * reach.stride + j * reach.dilation for t, j in tile.products}) + reach.kernel
-        products = max(len(tile.products) * vectors / 2, read * vectors / 2, _LATENCY * reach.kernel)
-        cycles += height * (products + _TILE_CYCLES) + _STORED_CYCLES * tile.columns * vectors
-    return cycles
+def _loops_of_row(height: int, reach: Reach, width: int, vectors: int) -> tuple[Loop, ...]:
+    """What computes a row of one strip; the kernel has `height` rows."""
+    places = {
+        tile: {t * reach.stride + j * reach.dilation for t, j in tile.products} for tile in tiles_of(reach, width)
+    }
+    kinds = Counter((len(tile.products), len(read) + reach.kernel) for tile, read in places.items())
+    products = [
+        Loop(n * height, multiplied * vectors, loaded * vectors, waits=reach.kernel, starts=n)
+        for (multiplied, loaded), n in kinds.items()
+    ]
+    return (*products, Loop(reach.results * vectors, products=2, stores=1))
 
 
 def _matched(module: tvm.IRModule) -> Joined | None:

@@ -185,7 +185,8 @@ def _attention(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
 
 
 _TILE, _SUM = ("rows", "vectors", "blocks", "parts"), ("rows vectors", "blocks", "parts")
-_BEFORE_THE_NEST = ("narrow.5", "blockwise.2", "bytes.2", "byte_tiles.2")  # their decisions had names
+_NAMED = ("narrow.5", "blockwise.2", "bytes.2", "byte_tiles.2", "recurrent.3")
+"""Those whose decisions had the names of today: since then their loops are those of the nest or of the micro-kernel."""
 EARLIER: Mapping[str, Earlier] = {
     "attention.1": Earlier(
         "attention", ("queries", "keys", "score_rows score_vectors", "mix_rows mix_vectors across"), lists=_attention
@@ -220,6 +221,6 @@ EARLIER: Mapping[str, Earlier] = {
         _direct,
         {"depths": 1, "ways": 1, "ahead": 0},
     ),
-    **{each: Earlier(each.partition(".")[0]) for each in _BEFORE_THE_NEST},
+    **{each: Earlier(each.partition(".")[0]) for each in _NAMED},
 }
 """The earlier versions that have a meaning today, by name and version."""

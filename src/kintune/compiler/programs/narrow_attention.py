@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import tvm
 
+from kintune.compiler.kernels.cost import cycles_of_tasks
 from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of, require_attention
-from kintune.compiler.programs.choice_lists import ChoiceLists
-from kintune.compiler.programs.narrow_attention_kernel import UNIT, Inner, bytes_of_a_task, write_narrow
+from kintune.compiler.programs.narrow_attention_kernel import UNIT, Inner, bytes_of_a_task, tasks_of, write_narrow
 from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED
-from kintune.compiler.programs.program import Program
-from kintune.core.candidate import Axis, Decision
+from kintune.compiler.programs.tiling_program import TilingProgram
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
@@ -24,16 +24,29 @@ _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 _MOST_BYTES = 3 << 20  # of what a task keeps
 _LEAST_COLUMNS = 16
 _LEAST_DEPTH = 8
-_PACKED = 0.15  # the time to pack one unit of keys and values, as a share of that of a unit of queries
 
 
-class NarrowAttention(Program):
+class _Case(NamedTuple):
+    """Attention, and the kind of kernels that multiply."""
+
+    pattern: AttentionPattern
+    inner: Inner
+
+
+class _Tiling(NamedTuple):
+    """A head is cut into `blocks` of queries."""
+
+    blocks: int
+
+
+class NarrowAttention(TilingProgram[_Case, _Tiling]):
     """Attention in bf16; a variant is a kind of inner kernels, the decision is the blocks of queries of a head."""
 
     name = "narrow_attention"
     version = 3
     patterns = (NAME,)
     precision = BF16
+    tiling = _Tiling
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """The extensions that kernels of a variant need, beyond those which any kernel may use."""
@@ -46,19 +59,25 @@ class NarrowAttention(Program):
         pattern = attention_of(module["main"])
         return () if kind is None or pattern is None or not _suits(pattern) else (kind,)
 
-    def axes(self, module: tvm.IRModule, variant: str) -> tuple[Axis, ...]:
-        """The choice of blocks."""
-        return _choices(require_attention(module)).axes()
-
-    def written(
-        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: frozenset[int]
-    ) -> tvm.IRModule:
-        """The kernel."""
+    def case(self, module: tvm.IRModule, variant: str) -> _Case:
+        """The workload, and how a variant computes it."""
         pattern = require_attention(module)
         if variant not in _KINDS or not _suits(pattern):
             raise BuildError(f"{self.name} has no variant {variant} of the workload")
-        (blocks,) = _choices(pattern).picked(decisions)
-        return write_narrow(module["main"], pattern, Inner(variant), blocks, kept)
+        return _Case(pattern, Inner(variant))
+
+    def lists(self, case: _Case) -> Mapping[str, Sequence[int]]:
+        """The numbers of blocks that a head may be cut into."""
+        units = -(-case.pattern.rows // UNIT)
+        return {"blocks": tuple(number for number in _BLOCKS if number <= units)}
+
+    def cost(self, case: _Case, tiling: _Tiling, machine: Processor) -> float:
+        """The estimated cycles of the core that has most tasks."""
+        return cycles_of_tasks(tasks_of(case.pattern, case.inner, tiling.blocks), machine)
+
+    def module(self, module: tvm.IRModule, case: _Case, tiling: _Tiling, kept: frozenset[int]) -> tvm.IRModule:
+        """The kernel."""
+        return write_narrow(module["main"], case.pattern, case.inner, tiling.blocks, kept)
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
         """The positions of query, key and value, which are rounded in any case, and of the result.
@@ -74,11 +93,6 @@ class NarrowAttention(Program):
         if pattern.blank is not None:
             others.add(pattern.blank.parameter)
         return frozenset(found - others)
-
-    def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
-        """All blocks, those of the least estimated time first."""
-        pattern = require_attention(module)
-        return _choices(pattern).cheapest(len(_BLOCKS), lambda blocks: _time(pattern, blocks, machine))
 
 
 def _suits(pattern: AttentionPattern) -> bool:
@@ -96,16 +110,3 @@ def _suits(pattern: AttentionPattern) -> bool:
         and pattern.columns >= _LEAST_COLUMNS
         and (pattern.depth >= _LEAST_DEPTH)
     )
-
-
-def _choices(pattern: AttentionPattern) -> ChoiceLists:
-    """The numbers of blocks that a head may be cut into."""
-    units = -(-pattern.rows // UNIT)
-    return ChoiceLists(NarrowAttention.name, {"blocks": tuple(number for number in _BLOCKS if number <= units)})
-
-
-def _time(pattern: AttentionPattern, blocks: int, machine: Processor) -> float:
-    """The estimated time of the core that has most tasks; 1 is that of one unit of queries with all keys."""
-    units = -(-pattern.rows // UNIT)
-    each = -(-units // blocks) + _PACKED * -(-pattern.columns // UNIT)
-    return -(-pattern.heads * blocks // machine.threads) * each

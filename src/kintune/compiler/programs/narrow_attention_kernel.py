@@ -23,9 +23,11 @@ from tvm import tirx
 
 from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel
 from kintune.compiler.kernels.copies import CHUNK, copying_text, pairing_text
+from kintune.compiler.kernels.cost import Calls, Loop, Tasks
 from kintune.compiler.kernels.instructions import PAIRS
 from kintune.compiler.kernels.loops import pieces
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
+from kintune.compiler.kernels.statements import ceildiv
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, element, place, scored
 from kintune.compiler.programs.attention_tiles import LOWEST, factor_of, finished
 from kintune.compiler.programs.kernel_writer import (
@@ -45,14 +47,15 @@ from kintune.compiler.programs.panel_form import AMX
 from kintune.compiler.programs.panel_form import Inner as Panels
 from kintune.compiler.programs.powers import power_of_e
 
-__all__ = ["UNIT", "Inner", "bytes_of_a_task", "write_narrow"]
+__all__ = ["UNIT", "Inner", "bytes_of_a_task", "tasks_of", "write_narrow"]
 
 UNIT = 16
 """The rows that are computed at once, at least."""
 
 _LANES, _PAIR = PAIRS[0].lanes, PAIRS[0].step
 _COLUMNS = 2 * _LANES
-_DOT_ROWS, _DOT_VECTORS = 8, 2
+_DOT_ROWS = 8
+_PACKING = 24  # instructions that bring a vector of keys or values into its panel
 
 
 class Inner(NamedTuple):
@@ -95,6 +98,17 @@ def bytes_of_a_task(pattern: AttentionPattern) -> int:
     panels = sizes.key_panels * sizes.depth_pairs + sizes.value_panels * sizes.key_pairs
     rows = sizes.key_panels * _COLUMNS + sizes.line + sizes.value_panels * _COLUMNS + sizes.depth_pairs
     return 4 * (panels * _COLUMNS + rows * 2 * UNIT)
+
+
+def tasks_of(pattern: AttentionPattern, inner: Inner, blocks: int) -> Tasks:
+    """What the tasks do, for an estimate: keys and values are packed, then both products and a softmax of each unit."""
+    sizes, units = _sizes(pattern), ceildiv(ceildiv(pattern.rows, UNIT), blocks)
+    scores, mixed = (inner.kernel(1, 0, steps) for steps in (sizes.depth_pairs // _LANES, sizes.key_panels))
+    groups = units * (1 if inner.kind == AMX else UNIT // _DOT_ROWS)
+    packing = Loop(pattern.columns * (pattern.depth + pattern.width) / _LANES, _PACKING, 2, 2)
+    softmax = Loop(units * UNIT * sizes.key_panels * _COLUMNS / _LANES, 4, 2, 2, functions=1)
+    products = Calls(scores, groups * sizes.key_panels), Calls(mixed, groups * sizes.value_panels)
+    return Tasks(pattern.heads * blocks, (packing, *products, softmax))
 
 
 def write_narrow(function: Any, pattern: AttentionPattern, inner: Inner, blocks: int, kept: frozenset[int]) -> Any:

@@ -15,15 +15,13 @@ import tvm
 from kintune.compiler.kernels.contraction import DENSE, Contraction
 from kintune.compiler.kernels.copies import CHUNK
 from kintune.compiler.kernels.cost import Work
-from kintune.compiler.kernels.cutting import restored
 from kintune.compiler.kernels.instructions import PAIRS, TILE_ROWS
 from kintune.compiler.kernels.reading import Joined, joined, require
-from kintune.compiler.kernels.stages import Stages, with_stages
+from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.panel_form import SIZE, Form, Inner, Kept, Tiling, Way, form_of
 from kintune.compiler.programs.panel_kernel import kernels, write_sum
 from kintune.compiler.programs.prologue import has_rows
 from kintune.compiler.programs.tiling_program import NestProgram
-from kintune.core.candidate import Decision
 from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 
@@ -77,19 +75,6 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
             return ()
         return (kind,) if _use(matched.found, _inner(matched.found, kind)) >= _LEAST_USE else ()
 
-    def written(
-        self, module: tvm.IRModule, variant: str, decisions: tuple[Decision, ...], kept: frozenset[int]
-    ) -> tvm.IRModule:
-        """The workload with the program in the place of its sum."""
-        case = self.case(module, variant)
-        matched, tiling = case.sums, self.picked(case, decisions)
-        data, result = matched.data_position, matched.result_position
-        params = matched.module["main"].params
-        others = tuple(params[position] for position in sorted(kept - {data, result}))
-        in_bf16 = Kept(data in kept, result in kept, others)
-        stages = write_sum(matched.found, case.inner, tiling, matched.epilogue, in_bf16)
-        return restored(with_stages(matched.module, matched.found, stages, matched.epilogue), matched.found.prologue)
-
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
         """The positions of the parameters that may be of bf16: data, what is stored, and what is read with the sums.
 
@@ -137,9 +122,13 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
         groups = -(-tiling.units // min(2, tiling.units)) if inner.instruction.tiles else tiling.units
         return Work(kernel, groups, own, number, row_bytes, shares=tiling.depth, copied=copied)
 
-    def stages(self, case: _Case, tiling: Tiling) -> Stages:
-        """What computes the sums, and what follows them, with all tensors in fp32."""
-        return write_sum(case.sums.found, case.inner, tiling, case.sums.epilogue, Kept())
+    def stages(self, case: _Case, tiling: Tiling, kept: frozenset[int]) -> Stages:
+        """What computes the sums, and what follows them; tensors that are not `kept` in bf16 are of fp32."""
+        sums = case.sums
+        data, result, params = sums.data_position, sums.result_position, sums.module["main"].params
+        others = tuple(params[position] for position in sorted(kept - {data, result}))
+        in_bf16 = Kept(data in kept, result in kept, others)
+        return write_sum(sums.found, case.inner, tiling, sums.epilogue, in_bf16)
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """The extensions that kernels of a variant need, beyond those which any kernel may use."""

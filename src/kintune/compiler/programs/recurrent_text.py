@@ -5,21 +5,23 @@ States have two places, which are read and written in turns, step by step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from kintune.compiler.kernels.calls import IMPORT
-from kintune.compiler.kernels.instructions import WORD_BYTES, Instruction
+from kintune.compiler.kernels.instructions import WORD_BYTES, Instruction, fused
 from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.models.recurrence import GRU, LSTM, VECTOR, Recurrence
 from kintune.models.recurrent_equations import QuantisedState, Unit
 
-__all__ = ["ROWS", "SINGLE", "STEPS", "Tiling", "phases", "recurrent_text"]
+__all__ = ["ROWS", "SINGLE", "STEPS", "Tiling", "kernels_of", "recurrent_text"]
 
 ROWS, SINGLE, STEPS = "rows", "single", "steps"
 
 _INDENT = "    "
+_REGISTERS = 32  # by which kernels are named
 _NOW, _NEXT = "s % 2", "(s + 1) % 2"
 
 
@@ -43,11 +45,22 @@ class _Place(NamedTuple):
     first: str
 
 
-def phases(recurrence: Recurrence) -> tuple[tuple[int, ...], ...]:
+def _phases(recurrence: Recurrence) -> tuple[tuple[int, ...], ...]:
     """The gates of each pass through all units in a step: a GRU may need all reset gates before its last product."""
     if recurrence.cell == GRU and not recurrence.reset_after:
         return (0, 1), (2,)
     return (tuple(range(recurrence.gates)),)
+
+
+def kernels_of(
+    recurrence: Recurrence, tiling: Tiling, instruction: Instruction | None, lanes: int = VECTOR
+) -> list[Kernel]:
+    """The micro-kernels of the phases: by the instruction for bytes, if there is one, or in fp32 in so many lanes."""
+    units, rows, unroll = tiling
+    multiplies = instruction or fused(min(units, lanes), _REGISTERS)
+    steps = recurrence.hidden if instruction is None else recurrence.padded // WORD_BYTES
+    columns = (len(gates) * units for gates in _phases(recurrence))
+    return [Kernel(multiplies, rows, number // multiplies.lanes, steps, unroll) for number in columns]
 
 
 def recurrent_text(recurrence: Recurrence, variant: str, tiling: Tiling, instruction: Instruction | None = None) -> str:
@@ -63,54 +76,43 @@ class _Kernel:
         self.r = recurrence
         self.instruction = instruction
         self.variant = variant
-        self.units, self.rows, self.unroll = tiling
+        self.units, self.rows, _ = tiling
         self.tiles = tiling.tiles(recurrence)
         self.blocks = recurrence.batch // tiling.rows
-        self.phases = phases(recurrence)
+        self.kernels = dict(zip(_phases(recurrence), kernels_of(recurrence, tiling, instruction), strict=True))
+        self.names = {gates: f"panels_{number}" for number, gates in enumerate(self.kernels)}
 
     def lines(self) -> list[str]:
         r = self.r
         state = (r.directions, r.batch, r.hidden)
-        body = [
-            f'panels = T.sblock_alloc_buffer({self._panels}, "{"int8" if self.instruction else "float32"}")',
-            f"state = T.sblock_alloc_buffer({(2, *state)})",
-        ]
+        kind = "int8" if self.instruction else "float32"
+        body = [f'{self.names[gates]} = T.sblock_alloc_buffer({self._panels(gates)}, "{kind}")' for gates in self.names]
+        body.append(f"state = T.sblock_alloc_buffer({(2, *state)})")
         if r.quantised:
             body += _allocated({"step": "float32", "low": "float32", "zero": "int32", "total": "int32"}, state[:2])
             body += _allocated({"levels": "uint8" if self.instruction else "float32"}, (*state[:2], r.padded))
-        if len(self.phases) > 1:
+        if len(self.names) > 1:
             body += [f"{name} = T.sblock_alloc_buffer({state})" for name in ("update", "reset")]
-        body += self._packed()
+        body += [line for gates in self.names for line in self._packed(gates)]
         body += _within('with T.sblock("recurrence"):', [*self._regions(), *self._recurrence()])
         return [
             "@T.prim_func(s_tir=True, private=True)",
             *_within(f"def main({r.parameters}):", _within('with T.sblock("root"):', body)),
         ]
 
-    @property
-    def _panels(self) -> tuple[int, ...]:
-        """The shape of the weights in panels; gates that are read in different phases lie apart.
+    def _panels(self, gates: Sequence[int]) -> tuple[int, ...]:
+        """The shape of the weights of a phase in panels; bytes that are multiplied at once lie side by side."""
+        r, columns = self.r, len(gates) * self.units
+        steps = (r.padded // WORD_BYTES, columns, WORD_BYTES) if self.instruction else (r.hidden, columns)
+        return (r.directions, r.padded // self.units, *steps)
 
-        Bytes lie side by side that an instruction multiplies at once.
-        """
-        r = self.r
+    def _packed(self, gates: tuple[int, ...]) -> list[str]:
+        """The weights of a phase are put into panels, once."""
+        r, name, column = self.r, self.names[gates], f"vg * {self.units} + vu % {self.units}"
+        source = f"recurrent[vd, vk, vg + {gates[0]}, vu]"
+        target, value, steps = f"{name}[vd, vu // {self.units}, vk, {column}]", source, r.hidden
         if self.instruction:
-            return (r.directions, r.padded // self.units, r.padded // WORD_BYTES, r.gates * self.units, WORD_BYTES)
-        inner = (r.hidden, r.gates) if len(self.phases) == 1 else (r.gates, r.hidden)
-        return (r.directions, r.padded // self.units, *inner, self.units)
-
-    def _panel(self, direction: str, tile: str, gate: str, unit: str, place: str) -> str:
-        inner = f"{unit}, {gate}" if len(self.phases) == 1 else f"{gate}, {unit}"
-        return f"panels[{direction}, {tile}, {inner}, {place}]"
-
-    def _packed(self) -> list[str]:
-        """The weights are put into panels, once."""
-        r = self.r
-        target = self._panel("vd", f"vu // {self.units}", "vg", "vk", f"vu % {self.units}")
-        source, value, steps = "recurrent[vd, vk, vg, vu]", "recurrent[vd, vk, vg, vu]", r.hidden
-        if self.instruction:
-            column = f"vg * {self.units} + vu % {self.units}"
-            target, steps = f"panels[vd, vu // {self.units}, vk // {WORD_BYTES}, {column}, vk % {WORD_BYTES}]", r.padded
+            target, steps = f"{name}[vd, vu // {self.units}, vk // {WORD_BYTES}, {column}, vk % {WORD_BYTES}]", r.padded
             source = f"recurrent[vd, T.min(vk, {r.hidden - 1}), vg, vu]"
             value = f"T.Select(vk < {r.hidden}, {source}, T.int8(0))" if r.padded > r.hidden else source
         elif r.quantised:
@@ -122,12 +124,13 @@ class _Kernel:
             'T.sblock_attr({"meta_schedule.layout_rewrite_preproc": True})',
             f"{target} = {value}",
         ]
-        grid = f"{r.directions}, {steps}, {r.gates}, {r.padded}"
-        return _within(f"for d, k, g, u in T.grid({grid}):", _within('with T.sblock("panels"):', block))
+        grid = f"{r.directions}, {steps}, {len(gates)}, {r.padded}"
+        return _within(f"for d, k, g, u in T.grid({grid}):", _within(f'with T.sblock("{name}"):', block))
 
     def _regions(self) -> list[str]:
         """What the recurrence reads and writes."""
-        read = [("panels", self._panels), *(port for port in self.r.operands if port[0] != "recurrent")]
+        panels = [(name, self._panels(gates)) for gates, name in self.names.items()]
+        read = [*panels, *(port for port in self.r.operands if port[0] != "recurrent")]
         reads = ", ".join(_whole(name, shape) for name, shape in read)
         writes = ", ".join(_whole(name, shape) for name, shape in self.r.results)
         return [f"T.reads({reads})", f"T.writes({writes})"]
@@ -148,32 +151,31 @@ class _Kernel:
             direction, block = _parted(r.directions, blocks)
             rows = [f"{block} * {self.rows} + {row}" for row in range(self.rows)]
             body = [line for row in rows for line in self._levels(f"{direction}, {row}")]
-            for gates in self.phases:
+            for gates in self.kernels:
                 body += _loop("n", "serial", tiles, self._tile(_Place(direction, "n", f"{block} * {self.rows}"), gates))
             return _loop("task", "parallel", r.directions * blocks, _loop("s", "serial", r.steps, body))
         direction, tile = _parted(r.directions, tiles)
         body = _within(f"for d, b in T.grid({r.directions}, {r.batch}):", self._levels("d, b")) if r.quantised else []
-        for gates in self.phases:
+        for gates in self.kernels:
             inner = self._tile(_Place(direction, tile, f"m * {self.rows}"), gates)
             kind = "parallel" if self.variant == STEPS else "serial"
             body += _loop("task", kind, r.directions * tiles, _loop("m", "serial", blocks, inner))
         return _loop("s", "serial", r.steps, body)
 
-    def _tile(self, place: _Place, gates: Sequence[int]) -> list[str]:
+    def _tile(self, place: _Place, gates: tuple[int, ...]) -> list[str]:
         """The gates of one tile, and what follows from them.
 
         Once all sequences of the tile have ended, states are carried over and outputs are zero.
         """
-        sums = [_sum(row, gate) for row in range(self.rows) for gate in gates]
-        lines = [f"{name} = T.sblock_alloc_buffer(({self.units},))" for name in sums]
-        body = [line for name in sums for line in _vector(self.units, f"{name}[v] = T.float32(0)")]
-        body += self._products(place, gates)
-        body += self._units(place, partial(self._cells, place, gates))
+        size = self.rows * len(gates) * self.units
+        lines = [f"sums = T.sblock_alloc_buffer(({size},))"]
+        lines += [f'products = T.sblock_alloc_buffer(({size},), "int32")'] if self.instruction else []
+        body = [*self._products(place, gates), *self._units(place, partial(self._cells, place, gates))]
         if not self.r.lengths:
             return _within('with T.sblock("tile"):', [*lines, *body])
         running = " or ".join(f"s < lengths[{place.first} + {row}]" for row in range(self.rows))
         lines += _within(f"if {running}:", body)
-        if gates == self.phases[-1]:  # the others write nothing that outlives a step
+        if gates == tuple(self.kernels)[-1]:  # the others write nothing that outlives a step
             lines += _within("else:", self._units(place, partial(self._ended, place)))
         return _within('with T.sblock("tile"):', lines)
 
@@ -189,56 +191,41 @@ class _Kernel:
             *_within("else:", statements(rest)),
         ]
 
-    def _products(self, place: _Place, gates: Sequence[int]) -> list[str]:
-        """The sums of the gates: each unit's state times its weights."""
-        if self.instruction:
-            return self._byte_products(place, self.instruction)
-        unit = f"k * {self.unroll} + j"
-        body: list[str] = []
-        for gate in gates:
-            weights = self._panel(place.direction, place.tile, str(gate), unit, "v")
-            for row in range(self.rows):
-                where = f"{place.direction}, {place.first} + {row}, {unit}"
-                state = f"reset[{where}]" if gate == 2 and len(self.phases) > 1 else f"state[{_NOW}, {where}]"
-                if self.r.quantised:
-                    state = f"levels[{where}]"
-                name = _sum(row, gate)
-                body += _vector(self.units, f"{name}[v] = {name}[v] + {state} * {weights}")
-        lines = _loop("k", "serial", self.r.hidden // self.unroll, _loop("j", "unroll", self.unroll, body))
-        return lines + (self._scaled(place, lambda name, _column: f"{name}[v]") if self.r.quantised else [])
-
-    def _byte_products(self, place: _Place, instruction: Instruction) -> list[str]:
-        """The same sums, of bytes: a call of the inner kernel."""
-        r, columns = self.r, self.r.gates * self.units
-        kernel = Kernel(instruction, self.rows, columns // instruction.lanes, r.padded // WORD_BYTES, self.unroll)
+    def _products(self, place: _Place, gates: tuple[int, ...]) -> list[str]:
+        """The sums of the gates, of each unit's state times its weights: a call of the micro-kernel."""
+        r, kernel = self.r, self.kernels[gates]
         name, text = (made := text_of(kernel)).name, made.whole
-        first = f"{place.direction} * {r.batch} + {place.first}"
-        panel = f"({place.direction} * {r.padded // self.units} + {place.tile}) * {r.padded * columns}"
-        places = [("levels", "uint8", f"({first} + {row}) * {r.padded}", kernel.row_bytes) for row in range(self.rows)]
-        places += [("panels", "int8", panel, kernel.panel_bytes), ("products", "int32", "0", kernel.sums_bytes // 4)]
+        data, kind, line = ("reset" if gates[0] else "state"), "float32", r.hidden
+        if r.quantised:
+            data, kind, line = "levels", "uint8" if self.instruction else "float32", r.padded
+        sequence = f"{place.direction} * {r.batch} + {place.first}"
+        before = f"{_NOW} * {r.directions * r.batch} + " if data == "state" else ""
+        panel = f"({place.direction} * {r.padded // self.units} + {place.tile}) * {math.prod(self._panels(gates)[2:])}"
+        size = 1 if self.instruction else WORD_BYTES
+        places = [
+            (data, kind, f"(({before}{sequence}) + {row}) * {line}", kernel.row_bytes // size)
+            for row in range(self.rows)
+        ]
+        places.append((self.names[gates], "int8" if self.instruction else "float32", panel, kernel.panel_bytes // size))
+        sums = ("products", "int32") if self.instruction else ("sums", "float32")
+        places.append((*sums, "0", kernel.sums_bytes // WORD_BYTES))
         arguments = ", ".join(
             f'T.tvm_access_ptr("{kind}", {each}.data, {offset}, {extent}, 3)' for each, kind, offset, extent in places
         )
-        return [
-            f'products = T.sblock_alloc_buffer(({self.rows * columns},), "int32")',
-            *_within(
-                f'with T.attr(0, "{IMPORT}", {text!r}):', [f'T.evaluate(T.call_extern("int32", "{name}", {arguments}))']
-            ),
-            *self._scaled(place, lambda _name, column: f'T.cast(products[{column} + v], "float32")'),
-        ]
+        call = [f'T.evaluate(T.call_extern("int32", "{name}", {arguments}))']
+        lines = _within(f'with T.attr(0, "{IMPORT}", {text!r}):', call)
+        return lines + (self._scaled(place) if r.quantised else [])
 
-    def _scaled(self, place: _Place, total: Callable[[str, int], str]) -> list[str]:
-        """The sums of products of levels become those of states and weights.
-
-        `total` gives a sum as float32, from its name and its first place among those of the tile.
-        """
+    def _scaled(self, place: _Place) -> list[str]:
+        """The sums of products of levels become those of states and weights."""
         lines: list[str] = []
         for row in range(self.rows):
             quantised = _quantised(f"{place.direction}, {place.first} + {row}")
             for gate in range(self.r.gates):
-                name, column = _sum(row, gate), (row * self.r.gates + gate) * self.units
+                at = f"{(row * self.r.gates + gate) * self.units} + v"
+                total = f'T.cast(products[{at}], "float32")' if self.instruction else f"sums[{at}]"
                 where = f"{place.direction}, {gate}, {place.tile} * {self.units} + v"
-                lines += _vector(self.units, f"{name}[v] = {quantised.product(total(name, column), where)}")
+                lines += _vector(self.units, f"sums[{at}] = {quantised.product(total, where)}")
         return lines
 
     def _levels(self, where: str) -> list[str]:
@@ -294,18 +281,22 @@ class _Kernel:
 
     def _cells(self, place: _Place, gates: Sequence[int], lanes: int) -> list[str]:
         """What follows from the gates, for the first `lanes` units of the tile."""
-        cells = (self._cell(place, row).statements(gates) for row in range(self.rows))
+        cells = (self._cell(place, row, gates).statements(gates) for row in range(self.rows))
         return [line for statements in cells for statement in statements for line in _vector(lanes, statement)]
 
     def _ended(self, place: _Place, lanes: int) -> list[str]:
         """What a step does after the end of all sequences of the tile."""
-        cells = (self._cell(place, row).ended() for row in range(self.rows))
+        cells = (self._cell(place, row, ()).ended() for row in range(self.rows))
         return [line for statements in cells for statement in statements for line in _vector(lanes, statement)]
 
-    def _cell(self, place: _Place, row: int) -> _Cell:
+    def _cell(self, place: _Place, row: int, gates: Sequence[int]) -> _Cell:
         """The unit in lane `v` of a row of the tile."""
         number = f"{place.tile} * {self.units} + v"
-        return _Cell(self.r, place.direction, f"{place.first} + {row}", number, lambda gate: f"{_sum(row, gate)}[v]")
+
+        def total(gate: int) -> str:
+            return f"sums[{(row * len(gates) + gates.index(gate)) * self.units} + v]"
+
+        return _Cell(self.r, place.direction, f"{place.first} + {row}", number, total)
 
 
 class _Cell(Unit):
@@ -370,10 +361,6 @@ def _quantised(where: str) -> QuantisedState:
 
 def _allocated(buffers: Mapping[str, str], shape: Sequence[int]) -> list[str]:
     return [f'{name} = T.sblock_alloc_buffer({tuple(shape)}, "{dtype}")' for name, dtype in buffers.items()]
-
-
-def _sum(row: int, gate: int) -> str:
-    return f"sum_{row}_{gate}"
 
 
 def _whole(name: str, shape: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""What programs of sums of products have in common: their decisions are the values of a tiling."""
+"""What programs that are written as a whole have in common: their decisions are the values of a tiling."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from kintune.core.candidate import Axis, Decision, described
 from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
-__all__ = ["NestProgram", "TilingProgram"]
+__all__ = ["NestProgram", "SumProgram", "TilingProgram"]
 
 _FIRST = 32  # candidates of the rule
 
 
-class Case(Protocol):
-    """A workload as a program reads it."""
+class SumCase(Protocol):
+    """A sum of products as a program reads it."""
 
     @property
     def sums(self) -> Joined:
@@ -32,12 +32,13 @@ class Case(Protocol):
         ...
 
 
-C = TypeVar("C", bound=Case)
+C = TypeVar("C")
+S = TypeVar("S", bound=SumCase)
 T = TypeVar("T", bound=tuple[Any, ...])
 
 
 class TilingProgram(Program, Generic[C, T]):
-    """A program of workloads that are read as a case `C`, by tilings `T`, of which `tiling` is the type."""
+    """A program of workloads that are read as a case `C`, by tilings `T`, which `tiling` makes of named values."""
 
     tiling: Callable[..., T]
 
@@ -50,9 +51,7 @@ class TilingProgram(Program, Generic[C, T]):
     ) -> tvm.IRModule:
         """Return the program."""
         case = self.case(module, variant)
-        changed, found, epilogue = case.sums
-        written = with_stages(changed, found, self.stages(case, self.picked(case, decisions)), epilogue)
-        return restored(written, found.prologue)
+        return self.module(module, case, self.picked(case, decisions), kept)
 
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
@@ -109,17 +108,31 @@ class TilingProgram(Program, Generic[C, T]):
         """The estimated cycles of the core that has most tasks; None for a tiling that is no first candidate."""
 
     @abstractmethod
-    def stages(self, case: C, tiling: T) -> Stages:
-        """What computes the sums, and what follows them."""
+    def module(self, module: tvm.IRModule, case: C, tiling: T, kept: frozenset[int]) -> tvm.IRModule:
+        """The workload `module` as the program writes it; the parameters at the positions `kept` will be of bf16."""
 
 
-class NestProgram(TilingProgram[C, T]):
+class SumProgram(TilingProgram[S, T]):
+    """A program that puts statements of its own in the place of a sum of products, and of what follows it."""
+
+    def module(self, module: tvm.IRModule, case: S, tiling: T, kept: frozenset[int]) -> tvm.IRModule:
+        """The workload with the program in the place of its sum."""
+        changed, found, epilogue = case.sums
+        written = with_stages(changed, found, self.stages(case, tiling, kept), epilogue)
+        return restored(written, found.prologue)
+
+    @abstractmethod
+    def stages(self, case: S, tiling: T, kept: frozenset[int]) -> Stages:
+        """What computes the sums, and what follows them; the parameters at the positions `kept` will be of bf16."""
+
+
+class NestProgram(SumProgram[S, T]):
     """A program of a nest around a micro-kernel (`kernels.nest`), whose time is estimated from its work."""
 
-    def cost(self, case: C, tiling: T, machine: Processor) -> float:
+    def cost(self, case: S, tiling: T, machine: Processor) -> float:
         """The estimated cycles of the core that has most tasks."""
         return cycles(self.work(case, tiling), machine)
 
     @abstractmethod
-    def work(self, case: C, tiling: T) -> Work:
+    def work(self, case: S, tiling: T) -> Work:
         """What the tasks of the program do."""

@@ -175,7 +175,7 @@ class VectorSum(NestProgram[VectorCase, Tiling]):
             pitch=pixel,
         )
 
-    def stages(self, case: VectorCase, tiling: Tiling) -> Stages:
+    def stages(self, case: VectorCase, tiling: Tiling, kept: frozenset[int]) -> Stages:
         """What computes the sums, and what follows them."""
         found, kernel, walk = case.sums.found, _kernel(case, tiling), _walk(case)
         rows = TiledRows(found, walk, tiling.rows, tiling.blocks)

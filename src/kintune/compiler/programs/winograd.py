@@ -15,15 +15,15 @@ from typing import NamedTuple
 import tvm
 
 from kintune.compiler.kernels.contraction import Contraction
+from kintune.compiler.kernels.cost import Calls, Loop, Tasks, cycles_of_tasks
 from kintune.compiler.kernels.instructions import PAIRS
 from kintune.compiler.kernels.reading import Joined, find, joined
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.kept_parameters import is_plain
 from kintune.compiler.programs.panel_form import AMX, DOT
 from kintune.compiler.programs.panel_sum import BF16, NEEDED
-from kintune.compiler.programs.tiling_program import TilingProgram
-from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks
-from kintune.compiler.programs.winograd_costs import OPERATIONS, estimated_cycles
+from kintune.compiler.programs.tiling_program import SumProgram
+from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks, product_kernel
 from kintune.compiler.programs.winograd_narrow import make_narrow_blocks
 from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.programs.winograd_transforms import KERNEL
@@ -33,6 +33,11 @@ from kintune.search.processor import Processor
 
 __all__ = ["BlockedWinograd", "NarrowWinograd", "find_convolution"]
 
+OPERATIONS = {2: (32, 24), 4: (144, 120)}
+"""Operations of the transforms of one tile of data, and of one tile of results, by size of tiles."""
+
+_MOVED = 72  # loads and stores of a transform, with the values that do not fit into registers
+_OWN = 0.75  # of the second cache, for a block
 _SIZES = (4, 2)
 _LANES = (16, 8, 4)
 _SHARE = 0.8  # of the direct convolution's arithmetic, above which a variant is not offered
@@ -56,7 +61,7 @@ class _Case(NamedTuple):
     g: Geometry
 
 
-class _Blocked(TilingProgram[_Case, Blocking]):
+class _Blocked(SumProgram[_Case, Blocking]):
     """What the programs have in common: the blockings are those of `winograd_blocked`."""
 
     tiling = Blocking
@@ -88,9 +93,9 @@ class _Blocked(TilingProgram[_Case, Blocking]):
 
     def cost(self, case: _Case, tiling: Blocking, machine: Processor) -> float | None:
         """The estimated cycles; None where the sums do not fit the registers, or a block has no tiles."""
-        return estimated_cycles(case.g, tiling, machine, self.size)
+        return _cycles(case.g, tiling, machine, self.size)
 
-    def stages(self, case: _Case, tiling: Blocking) -> Stages:
+    def stages(self, case: _Case, tiling: Blocking, kept: frozenset[int]) -> Stages:
         """What transforms, multiplies and transforms back, and what follows."""
         return make_blocks(case.sums.found, case.g, tiling, case.sums.epilogue)
 
@@ -153,7 +158,7 @@ class NarrowWinograd(_Blocked):
         sums = _matched(module)
         return frozenset(at for at in sums.keepable if not rounded and is_plain(sums.module["main"], at))
 
-    def stages(self, case: _Case, tiling: Blocking) -> Stages:
+    def stages(self, case: _Case, tiling: Blocking, kept: frozenset[int]) -> Stages:
         """What transforms, multiplies in bf16 and transforms back, and what follows."""
         return make_narrow_blocks(case.sums.found, case.g, tiling, case.sums.epilogue)
 
@@ -207,7 +212,26 @@ def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
 
 def _least_cycles(g: Geometry, machine: Processor) -> float:
     blockings = itertools.starmap(Blocking, itertools.product(*_values(g).values()))
-    return min(each for each in (estimated_cycles(g, b, machine) for b in blockings) if each is not None)
+    return min(each for each in (_cycles(g, b, machine) for b in blockings) if each is not None)
+
+
+def _cycles(g: Geometry, b: Blocking, machine: Processor, size: int = _Blocked.size) -> float | None:
+    """The estimated cycles of the core that has the most tasks, with values of `size` bytes.
+
+    None where the sums and one row of weights are not in registers, or the parts are no whole panels.
+    """
+    panels, width = g.filters // (b.vectors * g.lanes), -(-g.lanes // machine.lanes)
+    in_registers = (b.rows + 1) * b.vectors * width + 1 <= machine.registers
+    if not in_registers or panels % b.parts or b.blocks * b.rows > g.tiles + b.rows:
+        return None
+    tiles, filters = -(-g.tiles // (b.blocks * b.rows)) * b.rows, g.filters // b.parts
+    kernel = product_kernel(g, b)._replace(vectors=b.vectors * width, steps=g.channels * size // _Blocked.size)
+    data, results = ((each + _MOVED) for each in OPERATIONS[g.m])
+    transforms = Loop(tiles / machine.lanes, data * g.channels + results * filters)
+    weights, own = size * g.places * g.channels * filters, g.places * tiles * (size * g.channels + 4 * filters)
+    shared = weights + (2 * own if own > _OWN * machine.caches[1] else 0)
+    products = Calls(kernel, g.places * tiles / b.rows * panels / b.parts)
+    return cycles_of_tasks(Tasks(b.blocks * b.parts, (products, transforms), shared=shared), machine)
 
 
 def _geometry(convolution: Contraction, size: int, lanes: int) -> Geometry:

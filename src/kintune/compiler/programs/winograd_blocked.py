@@ -28,7 +28,7 @@ from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_o
 from kintune.compiler.programs.winograd_tiles import Geometry, Place, transformed_weight
 from kintune.compiler.space.packing import PACKS
 
-__all__ = ["Blocking", "Blocks", "make_blocks", "serial"]
+__all__ = ["Blocking", "Blocks", "make_blocks", "product_kernel", "serial"]
 
 _ZERO = 0.0
 
@@ -57,6 +57,12 @@ def make_blocks(convolution: Contraction, g: Geometry, blocking: Blocking, epilo
     return Blocks(convolution, g, blocking, epilogue).stages()
 
 
+def product_kernel(g: Geometry, b: Blocking) -> Kernel:
+    """The micro-kernel of a group of rows in fp32."""
+    step = next(step for step in _STEPS if g.channels % step == 0)
+    return Kernel(fused(g.lanes, REGISTERS), b.rows, b.vectors, g.channels, step, pitch=WORD_BYTES * g.channels)
+
+
 class Blocks:
     """Writes the blocks; subclasses override what depends on the type of the products."""
 
@@ -78,11 +84,9 @@ class Blocks:
         self.tiles = g.buffer("tiles", g.places, self.size, g.channels)
         self.products = g.buffer("products", g.places, self.own, self.size, self.panel)
         self.buffers = [self.tiles, self.products, self.half]
-        step = next(step for step in _STEPS if g.channels % step == 0)
-        b, pitch = self.blocking, WORD_BYTES * g.channels
-        kernel = Kernel(fused(g.lanes, REGISTERS), b.rows, b.vectors, g.channels, step, pitch=pitch)
+        kernel = product_kernel(g, self.blocking)
         lines = self.lines_of(kernel)  # with more than a line for each product nothing is won
-        self.kernel = kernel._replace(lines=lines if lines <= step else 0)
+        self.kernel = kernel._replace(lines=lines if lines <= kernel.unroll else 0)
         self.texts = [text_of(self.kernel)]
 
     def lines_of(self, kernel: Kernel) -> int:
