@@ -254,11 +254,6 @@ class Contraction(NamedTuple):
         """The name of its block."""
         return str(self.nests[self.replaced[-1]].block.name_hint)
 
-    @property
-    def index_type(self) -> str:
-        """The type of its indices."""
-        return str(self.nests[self.replaced[-1]].block.iter_vars[0].var.ty.dtype)
-
     def weight(self, i: Any, j: Any, c: Any, f: Any, group: Any = None) -> Any:
         """The weight of a place of the kernel, a channel and a filter of a group; what the kind lacks is ignored."""
         pairs = zip(self.variables, (i, j, c, f, group), strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import tvm
@@ -17,6 +18,7 @@ __all__ = [
     "index",
     "loop",
     "nested",
+    "over",
     "over_rows",
     "pieces",
     "replaced",
@@ -49,6 +51,13 @@ def loop(
         return body(index(0, index_type))
     variable = tirx.Var(name, index_type)
     return tirx.For(variable, index(0, index_type), index(extent, index_type), kind, body(variable))
+
+
+def over(names: str, extents: Sequence[Any], body: Callable[..., Any]) -> Any:
+    """Serial loops over new variables, whose names are letters."""
+    if not names:
+        return body()
+    return loop(names[0], extents[0], lambda at: over(names[1:], extents[1:], partial(body, at)))
 
 
 def nested(variables: Sequence[Any], extents: Sequence[int], body: Any, kind: Any = tirx.ForKind.SERIAL) -> Any:

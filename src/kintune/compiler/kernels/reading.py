@@ -94,8 +94,7 @@ def joined(
     """The contraction of a workload (function `main`) that has nothing else than what follows it, put in one block.
 
     With `prologues`, other blocks may compute its data row by row.  Returns None for a workload without a contraction
-    of these types and kinds, with indices of another type than networks have, or where one block cannot hold what
-    follows.
+    of these types and kinds, or where one block cannot hold what follows.
     """
     return _joined(module, module["main"], types, tuple(kinds), prologues)
 
@@ -114,8 +113,6 @@ def _joined(
 
 def _alone(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds: tuple[str, ...]) -> Joined | None:
     found = find(module, types, kinds)
-    if found is not None and found.index_type != INDEX:
-        return None
     if found is not None and len(found.nests) == len(found.replaced):
         return Joined(module, found, None)
     sums = [block for block in nodes_in(function.body, SBlock) if block.init is not None]
@@ -155,12 +152,12 @@ def require(
 def find(module: tvm.IRModule, types: str = OF_FLOATS, kinds: Sequence[str] = (DENSE,)) -> Contraction | None:
     """The contraction of a workload (function `main`), where it has exactly one sum, which is of these types and kinds.
 
-    Other blocks may do anything else.
+    Other blocks may do anything else.  It is None where indices are of another type than networks have.
     """
     function = module["main"]
     nests = nests_of(function)
     sums = [at for at, nest in enumerate(nests or ()) if nest.block.init is not None]
-    if nests is None or len(sums) != 1:
+    if nests is None or len(sums) != 1 or str(nests[sums[0]].block.iter_vars[0].var.ty.dtype) != INDEX:
         return None
     for operands in _operands(nests[sums[0]]):
         found = _read(function, nests, sums[0], operands) if operands.types == types else None

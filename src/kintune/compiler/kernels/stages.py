@@ -43,7 +43,7 @@ def computing_block(
     others = [] if epilogue is None else epilogue.operands
     target = found.result if epilogue is None else epilogue.target
     reads = [found.data, weights, *others, *([target] if again else [])]
-    return block_over(name, loops, body, reads, [target], fused=True, buffers=buffers, index_type=found.index_type)
+    return block_over(name, loops, body, reads, [target], fused=True, buffers=buffers)
 
 
 def with_stages(module: tvm.IRModule, found: Contraction, stages: Stages, epilogue: Epilogue | None) -> tvm.IRModule:

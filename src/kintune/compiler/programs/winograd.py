@@ -17,7 +17,7 @@ import tvm
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.cost import Calls, Loop, Tasks, cycles_of_tasks
 from kintune.compiler.kernels.instructions import PAIRS
-from kintune.compiler.kernels.reading import Joined, find, joined
+from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.kept_parameters import is_plain
 from kintune.compiler.programs.panel_form import AMX, DOT
@@ -31,7 +31,7 @@ from kintune.errors import BuildError
 from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
-__all__ = ["BlockedWinograd", "NarrowWinograd", "find_convolution"]
+__all__ = ["BlockedWinograd", "NarrowWinograd"]
 
 OPERATIONS = {2: (32, 24), 4: (144, 120)}
 """Operations of the transforms of one tile of data, and of one tile of results, by size of tiles."""
@@ -69,7 +69,7 @@ class _Blocked(SumProgram[_Case, Blocking]):
 
     def case(self, module: tvm.IRModule, variant: str) -> _Case:
         """The workload, and the geometry of a variant."""
-        sums = _matched(module)
+        sums = _required(module)
         return _Case(sums, _of_variant(sums.found, variant))
 
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
@@ -110,12 +110,20 @@ class BlockedWinograd(_Blocked):
     version = 5
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """Return a variant for each promising size of tiles, the most promising first.
+        """Return a variant for each size of tiles that needs clearly less arithmetic than the direct convolution.
 
-        There is none where other blocks would be left without a schedule.
+        The fastest is the first; sizes that are estimated to be much slower are left out.
         """
-        variants = _variants(module, target)
-        return variants if variants and _is_alone(module) else ()
+        sums, can = _matched(module), capabilities(target)
+        machine = Processor.of(can.extensions, can.threads)
+        lanes = machine.lanes
+        if sums is None or lanes not in _LANES:
+            return ()
+        geometries = {size: _geometry(sums.found, size, lanes) for size in _SIZES}
+        cycles = {size: _least_cycles(g, machine) for size, g in geometries.items() if _share(g, sums.found) <= _SHARE}
+        least = min(cycles.values(), default=0.0)
+        kept = [size for size in sorted(cycles, key=cycles.__getitem__) if cycles[size] <= _BEHIND * least]
+        return tuple(f"{size}x{lanes}" for size in kept)
 
 
 class NarrowWinograd(_Blocked):
@@ -138,10 +146,10 @@ class NarrowWinograd(_Blocked):
         can = capabilities(target)
         if not can.has(NEEDED[DOT]) or can.has(NEEDED[AMX]):
             return ()
-        found = find_convolution(module)
-        if found is None or _share(_geometry(found, _NARROW_SIZE, _NARROW_LANES), found, _NARROW_SLOWER) > _SHARE:
+        if (sums := _matched(module)) is None:
             return ()
-        return (f"{_NARROW_SIZE}x{_NARROW_LANES}",) if _is_alone(module) else ()
+        share = _share(_geometry(sums.found, _NARROW_SIZE, _NARROW_LANES), sums.found, _NARROW_SLOWER)
+        return (f"{_NARROW_SIZE}x{_NARROW_LANES}",) if share <= _SHARE else ()
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """Return the extensions that kernels need, beyond those which any kernel may use."""
@@ -155,7 +163,7 @@ class NarrowWinograd(_Blocked):
         Raises:
             BuildError: the workload has no such convolution.
         """
-        sums = _matched(module)
+        sums = _required(module)
         return frozenset(at for at in sums.keepable if not rounded and is_plain(sums.module["main"], at))
 
     def stages(self, case: _Case, tiling: Blocking, kept: frozenset[int]) -> Stages:
@@ -163,20 +171,21 @@ class NarrowWinograd(_Blocked):
         return make_narrow_blocks(case.sums.found, case.g, tiling, case.sums.epilogue)
 
 
-def find_convolution(module: tvm.IRModule) -> Contraction | None:
-    """The sum of a workload (function `main`), where it has exactly one: a convolution of 3 x 3 with stride 1."""
-    found = find(module)
-    if found is None:
+def _matched(module: tvm.IRModule) -> Joined | None:
+    """A workload that is a convolution of 3 x 3 with stride 1, and what can be computed tile by tile with it."""
+    sums = joined(module)
+    if sums is None or (sums.epilogue is not None and not sums.epilogue.is_vectorised):
         return None
-    reaches = (found.rows, found.columns)
+    reaches = (sums.found.rows, sums.found.columns)
     is_plain = all((each.kernel, each.stride, each.dilation) == (KERNEL, 1, 1) for each in reaches)
-    return found if is_plain else None
+    return sums if is_plain else None
 
 
-def _is_alone(module: tvm.IRModule) -> bool:
-    """Whether nothing is left beside the convolution, its padding and what is computed with it."""
-    _, found, epilogue = _matched(module)
-    return len(found.nests) == len(found.replaced) + (epilogue is not None)
+def _required(module: tvm.IRModule) -> Joined:
+    found = _matched(module)
+    if found is None:
+        raise BuildError("no convolution that Winograd's transforms compute")
+    return found
 
 
 def _values(g: Geometry) -> dict[str, tuple[int, ...]]:
@@ -189,25 +198,6 @@ def _values(g: Geometry) -> dict[str, tuple[int, ...]]:
         "blocks": tuple(blocks for blocks in _BLOCKS if enough <= blocks <= g.tiles) or _BLOCKS[-1:],
         "parts": tuple(parts for parts in _PARTS if most % parts == 0),
     }
-
-
-def _variants(module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-    """The variants whose tiles need clearly less arithmetic than the direct convolution, the fastest first.
-
-    Sizes that are estimated to be much slower than the fastest are left out.
-    """
-    found = find_convolution(module)
-    if found is None:
-        return ()
-    can = capabilities(target)
-    machine = Processor.of(can.extensions, can.threads)
-    lanes = machine.lanes
-    if lanes not in _LANES:
-        return ()
-    sizes = [size for size in _SIZES if _share(_geometry(found, size, lanes), found) <= _SHARE]
-    cycles = {size: _least_cycles(_geometry(found, size, lanes), machine) for size in sizes}
-    least = min(cycles.values(), default=0.0)
-    return tuple(f"{size}x{lanes}" for size in sorted(sizes, key=cycles.__getitem__) if cycles[size] <= _BEHIND * least)
 
 
 def _least_cycles(g: Geometry, machine: Processor) -> float:
@@ -237,9 +227,7 @@ def _cycles(g: Geometry, b: Blocking, machine: Processor, size: int = _Blocked.s
 def _geometry(convolution: Contraction, size: int, lanes: int) -> Geometry:
     high, wide = -(-convolution.rows.results // size), -(-convolution.columns.results // size)
     vectors = -(-convolution.filters // lanes)
-    return Geometry(
-        size, lanes, convolution.images, high, wide, convolution.channels, vectors * lanes, convolution.index_type
-    )
+    return Geometry(size, lanes, convolution.images, high, wide, convolution.channels, vectors * lanes)
 
 
 def _share(g: Geometry, convolution: Contraction, slower: float = _SLOWER) -> float:
@@ -254,17 +242,3 @@ def _of_variant(found: Contraction, variant: str) -> Geometry:
     if not (size.isdecimal() and lanes.isdecimal() and int(size) in _SIZES and int(lanes) in _LANES):
         raise BuildError(f"Winograd's convolution has no variant {variant}")
     return _geometry(found, int(size), int(lanes))
-
-
-def _matched(module: tvm.IRModule) -> Joined:
-    """The workload with what follows in one block, its convolution, and that block if it can be computed with it.
-
-    Raises:
-        BuildError: the workload has no such convolution.
-    """
-    found = find_convolution(module)
-    if found is None:
-        raise BuildError("no convolution that Winograd's transforms compute")
-    whole = joined(module)
-    is_joined = whole is not None and (whole.epilogue is None or whole.epilogue.is_vectorised)
-    return whole if whole is not None and is_joined else Joined(module, found, None)

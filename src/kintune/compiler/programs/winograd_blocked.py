@@ -20,7 +20,7 @@ from kintune.compiler.kernels.calls import IMPORT, address, call_kernel
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES, fused
-from kintune.compiler.kernels.loops import pieces, sequence
+from kintune.compiler.kernels.loops import index, loop, over, pieces, sequence
 from kintune.compiler.kernels.microkernel import Kernel, text_of, together
 from kintune.compiler.kernels.stages import Stages, computing_block
 from kintune.compiler.kernels.statements import block_over
@@ -28,7 +28,7 @@ from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_o
 from kintune.compiler.programs.winograd_tiles import Geometry, Place, transformed_weight
 from kintune.compiler.space.packing import PACKS
 
-__all__ = ["Blocking", "Blocks", "make_blocks", "product_kernel", "serial"]
+__all__ = ["Blocking", "Blocks", "make_blocks", "product_kernel"]
 
 _ZERO = 0.0
 
@@ -111,10 +111,8 @@ class Blocks:
         return Stages([self._packing(), computing], [self.weights])
 
     def _packing(self) -> Any:
-        g = self.g
-
         def packed(t: Any, o: Any, c: Any, f: Any) -> Any:
-            return tirx.BufferStore(self.weights, self._weight(t, c, o * g.at(self.panel) + f), [t, o, c, f])
+            return tirx.BufferStore(self.weights, self._weight(t, c, o * index(self.panel) + f), [t, o, c, f])
 
         return self._packed("tocf", packed)
 
@@ -129,7 +127,6 @@ class Blocks:
             parallel=False,
             by_element=True,
             annotations={PACKS: True},
-            index_type=self.g.index_type,
         )
 
     def _weight(self, t: Any, c: Any, number: Any) -> Any:
@@ -137,19 +134,19 @@ class Blocks:
         value = transformed_weight(self.convolution, self.g, t, c, number)
         if self.filters == self.g.filters:
             return value
-        return tirx.if_then_else(number < self.g.at(self.filters), value, tirx.const(_ZERO, "float32"))
+        return tirx.if_then_else(number < index(self.filters), value, tirx.const(_ZERO, "float32"))
 
     def _task(self, block: Any, part: Any) -> Any:
         """Transform the data of a block of tiles, multiply it with a part of the filters, transform the products."""
         g, b = self.g, self.blocking
-        first, last = block * g.at(self.size), g.at(g.tiles - 1)
+        first, last = block * index(self.size), index(g.tiles - 1)
         is_cut = b.blocks * self.size > g.tiles
 
         def data(p: Any) -> Any:
             return self._data(tirx.min(first + p, last), p)
 
         def results(p: Any, f: Any) -> Any:
-            begin = part * g.at(self.own * self.panel)
+            begin = part * index(self.own * self.panel)
 
             def transformed(number: Any, lanes: int) -> Any:
                 return looped_tile_of_results(
@@ -157,14 +154,14 @@ class Blocks:
                     lambda t, lane: self._product(t, p, number - begin, lane), self.epilogue,
                 )  # fmt: skip
 
-            stored = self._vectors(part * g.at(self.own * b.vectors) + f, self.filters, transformed)
+            stored = self._vectors(part * index(self.own * b.vectors) + f, self.filters, transformed)
             return tirx.IfThenElse(first + p <= last, stored, None) if is_cut else stored
 
         body = tirx.SeqStmt(
             [
-                serial(g, [self.size], data),
-                serial(g, [g.places, self.own, self.groups], lambda t, o, q: self._multiplied(part, t, o, q)),
-                serial(g, [self.size, self.own * b.vectors], results),
+                loop("p", self.size, data),
+                over("toq", (g.places, self.own, self.groups), lambda t, o, q: self._multiplied(part, t, o, q)),
+                over("pf", (self.size, self.own * b.vectors), results),
             ]
         )
         return tirx.AttrStmt("inner", IMPORT, together(self.texts), body)
@@ -183,11 +180,11 @@ class Blocks:
 
             return self._vectors(number, g.channels, transformed)
 
-        return serial(g, [-(-g.channels // g.lanes)], vector)
+        return loop("c", -(-g.channels // g.lanes), vector)
 
     def _product(self, t: Any, p: Any, number: Any, lane: Any) -> list[Any]:
         """The indices of the products of a tile from the task's filter of this number on."""
-        panel = self.g.at(self.panel)
+        panel = index(self.panel)
         return [t, tirx.floordiv(number, panel), p, tirx.floormod(number, panel) + lane]
 
     def _vectors(self, number: Any, extent: int, body: Callable[[Any, int], Any]) -> Any:
@@ -196,36 +193,27 @@ class Blocks:
         The last vector may be several shorter ones.
         """
         g = self.g
-        first, (full, rest) = number * g.at(g.lanes), divmod(extent, g.lanes)
+        first, (full, rest) = number * index(g.lanes), divmod(extent, g.lanes)
         if not rest:
             return body(first, g.lanes)
         last = sequence(
-            [body(first + g.at(start) if start else first, lanes) for start, lanes in pieces(rest, g.lanes)]
+            [body(first + index(start) if start else first, lanes) for start, lanes in pieces(rest, g.lanes)]
         )
-        return tirx.IfThenElse(number < g.at(full), body(first, g.lanes), last) if full else last
+        return tirx.IfThenElse(number < index(full), body(first, g.lanes), last) if full else last
 
     def _multiplied(self, part: Any, t: Any, o: Any, q: Any) -> Any:
         """The products of a group of rows with a panel, at the place `t` within tiles; `o` counts the task's panels."""
-        g, rows, kernel = self.g, self.blocking.rows, self.kernel
+        rows, kernel = self.blocking.rows, self.kernel
         weights = math.prod(int(extent) for extent in self.weights.shape[2:])  # of a panel
-        first = t * g.at(self.size) + q * g.at(rows)
-        number = t * g.at(self.panels) + part * g.at(self.own) + o
-        of_products = ((t * g.at(self.own) + o) * g.at(self.size) + q * g.at(rows)) * g.at(self.panel)
-        data, panel = address(self.tiles, first * g.at(self.line)), address(self.weights, number * g.at(weights))
+        first = t * index(self.size) + q * index(rows)
+        number = t * index(self.panels) + part * index(self.own) + o
+        of_products = ((t * index(self.own) + o) * index(self.size) + q * index(rows)) * index(self.panel)
+        data, panel = address(self.tiles, first * index(self.line)), address(self.weights, number * index(weights))
         asked = None
         if kernel.lines:  # behind the last panel it may lie outside of the weights, where a prefetch does nothing
-            following = t * g.at(self.own) + o + g.at(1)
-            place, own = tirx.floordiv(following, g.at(self.own)), tirx.floormod(following, g.at(self.own))
-            further = place * g.at(self.panels) + part * g.at(self.own) + own
+            following = t * index(self.own) + o + index(1)
+            place, own = tirx.floordiv(following, index(self.own)), tirx.floormod(following, index(self.own))
+            further = place * index(self.panels) + part * index(self.own) + own
             each = kernel.turns * kernel.lines * LINE_BYTES * weights // kernel.panel_bytes
-            asked = address(self.weights, further * g.at(weights) + q * g.at(each))
+            asked = address(self.weights, further * index(weights) + q * index(each))
         return call_kernel(self.texts[-1].name, kernel, [data], [panel], address(self.products, of_products), asked)
-
-
-def serial(g: Geometry, extents: list[int], body: Callable[..., Any]) -> Any:
-    """A statement in serial loops."""
-    variables = [tirx.Var(f"i{depth}", g.index_type) for depth in range(len(extents))]
-    statement = body(*variables)
-    for variable, extent in reversed(list(zip(variables, extents, strict=True))):
-        statement = tirx.For(variable, g.at(0), g.at(extent), tirx.ForKind.SERIAL, statement)
-    return statement

@@ -14,6 +14,7 @@ from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.epilogue import Epilogue
+from kintune.compiler.kernels.loops import INDEX, index
 from kintune.compiler.programs.winograd_tiles import Axis, Geometry, Lines, Place, place_of_tile
 from kintune.compiler.programs.winograd_transforms import input_transform, output_transform
 
@@ -41,14 +42,14 @@ def looped_tile_of_data(
         channel = first + lane
         read = [inner.let(across.read(data, n, each, channel)) for each in down]
         for i, value in enumerate(input_transform(g.m, read, inner.let)):
-            inner.add(tirx.BufferStore(half, value, [g.at(i), j, lane]))
+            inner.add(tirx.BufferStore(half, value, [index(i), j, lane]))
 
     def row(i: Any, inner: Lines, lane: Any) -> None:
-        read = [inner.let(half[i, g.at(j), lane]) for j in range(g.side)]
+        read = [inner.let(half[i, index(j), lane]) for j in range(g.side)]
         for j, value in enumerate(input_transform(g.m, read, inner.let)):
-            inner.add(tirx.BufferStore(target, value, at(i * g.at(g.side) + g.at(j), first + lane)))
+            inner.add(tirx.BufferStore(target, value, at(i * index(g.side) + index(j), first + lane)))
 
-    return lines.followed_by([_loop(g, "column", g.side, lanes, column), _loop(g, "row", g.side, lanes, row)])
+    return lines.followed_by([_loop("column", g.side, lanes, column), _loop("row", g.side, lanes, row)])
 
 
 def looped_tile_of_results(
@@ -68,27 +69,27 @@ def looped_tile_of_results(
     n, y, x = place_of_tile(p, lines, g)
 
     def column(j: Any, inner: Lines, lane: Any) -> None:
-        read = [inner.let(products[tuple(at(g.at(i * g.side) + j, lane))]) for i in range(g.side)]
+        read = [inner.let(products[tuple(at(index(i * g.side) + j, lane))]) for i in range(g.side)]
         for i, value in enumerate(output_transform(g.m, read, inner.let)):
-            inner.add(tirx.BufferStore(half, value, [g.at(i), j, lane]))
+            inner.add(tirx.BufferStore(half, value, [index(i), j, lane]))
 
     def row(i: Any, inner: Lines, lane: Any) -> None:
         down = Axis.of(y, (0, g.m - 1), g.high, height, g, i)
-        read = [inner.let(half[i, g.at(j), lane]) for j in range(g.side)]
+        read = [inner.let(half[i, index(j), lane]) for j in range(g.side)]
         for j, value in enumerate(output_transform(g.m, read, inner.let)):
             across = Axis.of(x, (j, j), g.wide, width, g)
-            place, element = [n, down.index, across.index, first + lane], inner.let(value)
+            place, element = [n, down.place, across.place, first + lane], inner.let(value)
             if epilogue is None:
                 store = tirx.BufferStore(convolution.result, element, place)
             else:
                 store = epilogue.store(element, place)
             inner.add(store, [*down.inside, *across.inside])
 
-    return lines.followed_by([_loop(g, "column", g.side, lanes, column), _loop(g, "row", g.m, lanes, row)])
+    return lines.followed_by([_loop("column", g.side, lanes, column), _loop("row", g.m, lanes, row)])
 
 
-def _loop(g: Geometry, name: str, extent: int, lanes: int, body: Callable[[Any, Lines, Any], None]) -> Any:
+def _loop(name: str, extent: int, lanes: int, body: Callable[[Any, Lines, Any], None]) -> Any:
     """A serial loop of vector statements; `body(variable, lines, lane)` adds them to `lines`."""
-    variable, lane, lines = tirx.Var(name, g.index_type), tirx.Var("lane", g.index_type), Lines()
+    variable, lane, lines = tirx.Var(name, INDEX), tirx.Var("lane", INDEX), Lines()
     body(variable, lines, lane)
-    return tirx.For(variable, g.at(0), g.at(extent), tirx.ForKind.SERIAL, lines.vectorised(lane, g, lanes))
+    return tirx.For(variable, index(0), index(extent), tirx.ForKind.SERIAL, lines.vectorised(lane, lanes))

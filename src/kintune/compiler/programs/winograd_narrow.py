@@ -16,11 +16,11 @@ from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK, copying_text
 from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES
-from kintune.compiler.kernels.loops import buffer, sequence
+from kintune.compiler.kernels.loops import buffer, index, loop, sequence
 from kintune.compiler.kernels.microkernel import text_of
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.panel_form import DOT, Inner
-from kintune.compiler.programs.winograd_blocked import Blocking, Blocks, serial
+from kintune.compiler.programs.winograd_blocked import Blocking, Blocks
 from kintune.compiler.programs.winograd_tiles import Geometry
 
 __all__ = ["make_narrow_blocks"]
@@ -40,8 +40,8 @@ class _NarrowBlocks(Blocks):
         self._depth = -(-g.channels // CHUNK) * CHUNK  # values of a sum
         line = odd_lines(self._depth, LINE_BYTES // _SIZE)
         shape = (g.places, self.panels, self._depth // _PAIR, self.panel, _PAIR)
-        self.weights = buffer("weights", shape, "bfloat16", "global", g.index_type)
-        self.tiles = buffer("tiles", (g.places, self.size, line), BF16_BITS, "global", g.index_type)
+        self.weights = buffer("weights", shape, "bfloat16", "global")
+        self.tiles = buffer("tiles", (g.places, self.size, line), BF16_BITS, "global")
         self.products = g.buffer("products", g.places, self.own, self.size, self.panel)
         self._wide = g.buffer("wide", g.places, g.channels)
         self.buffers = [self.tiles, self.products, self._wide, self.half]
@@ -53,10 +53,10 @@ class _NarrowBlocks(Blocks):
         g = self.g
 
         def packed(t: Any, o: Any, h: Any, f: Any, e: Any) -> Any:
-            channel = h * g.at(_PAIR) + e
-            value = tirx.Cast("bfloat16", self._weight(t, channel, o * g.at(self.panel) + f))
+            channel = h * index(_PAIR) + e
+            value = tirx.Cast("bfloat16", self._weight(t, channel, o * index(self.panel) + f))
             if self._depth > g.channels:
-                value = tirx.if_then_else(channel < g.at(g.channels), value, tirx.const(0.0, "bfloat16"))
+                value = tirx.if_then_else(channel < index(g.channels), value, tirx.const(0.0, "bfloat16"))
             return tirx.BufferStore(self.weights, value, [t, o, h, f, e])
 
         return self._packed("tohfe", packed)
@@ -66,9 +66,9 @@ class _NarrowBlocks(Blocks):
         g = self.g
 
         def rounded(t: Any) -> Any:
-            source = address(self._wide, t * g.at(g.channels))
-            target = address(self.tiles, (t * g.at(self.size) + p) * g.at(self.line))
+            source = address(self._wide, t * index(g.channels))
+            target = address(self.tiles, (t * index(self.size) + p) * index(self.line))
             return call_copy("kt_round", source, target, g.channels, _SIZE * CHUNK)
 
         transformed = self._transformed(tile, self._wide, lambda t, channel: [t, channel])
-        return sequence([transformed, serial(g, [g.places], rounded)])
+        return sequence([transformed, loop("t", g.places, rounded)])

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Contraction
-from kintune.compiler.kernels.loops import buffer, index
+from kintune.compiler.kernels.loops import INDEX, buffer, index, unravelled
 from kintune.compiler.programs.winograd_transforms import KERNEL, WEIGHTS
 
 __all__ = [
@@ -30,7 +30,7 @@ class Geometry(NamedTuple):
     """Tiles of `m` x `m` results, `high` by `wide` of them in each of `images`; `lanes` channels are computed at once.
 
     `channels` are those of the data, `filters` those of the result; by blocks, filters of zeros may be among them, so
-    that they are whole vectors.  Indices are of the type `index_type`.
+    that they are whole vectors.
     """
 
     m: int
@@ -40,7 +40,6 @@ class Geometry(NamedTuple):
     wide: int
     channels: int
     filters: int
-    index_type: str
 
     @property
     def side(self) -> int:
@@ -57,51 +56,43 @@ class Geometry(NamedTuple):
         """The tiles of all images."""
         return self.images * self.high * self.wide
 
-    def at(self, value: Any) -> Any:
-        """A number as an index; an expression as it is."""
-        return index(value, self.index_type)
-
     def buffer(self, name: str, *shape: int) -> Any:
         """A buffer of this shape."""
-        return buffer(name, shape, _TYPE, "global", self.index_type)
+        return buffer(name, shape, _TYPE, "global")
 
 
 def transformed_weight(convolution: Contraction, g: Geometry, t: Any, c: Any, f: Any) -> Any:
     """Element `t` of G g G^T, as one expression: a block that is run when the network is built may not need another."""
-    row, column = tirx.floordiv(t, g.at(g.side)), tirx.floormod(t, g.at(g.side))
+    row, column = tirx.floordiv(t, index(g.side)), tirx.floormod(t, index(g.side))
     total: Any = None
     for i in range(KERNEL):
         inner: Any = None
         for j in range(KERNEL):
-            term = convolution.weight(g.at(i), g.at(j), c, f) * _chosen(column, [line[j] for line in WEIGHTS[g.m]], g)
+            term = convolution.weight(index(i), index(j), c, f) * _chosen(column, [line[j] for line in WEIGHTS[g.m]])
             inner = term if inner is None else inner + term
-        term = inner * _chosen(row, [line[i] for line in WEIGHTS[g.m]], g)
+        term = inner * _chosen(row, [line[i] for line in WEIGHTS[g.m]])
         total = term if total is None else total + term
     return total
 
 
-def _chosen(index: Any, values: Sequence[Any], g: Geometry) -> Any:
-    """`values[index]` as a chain of choices."""
+def _chosen(place: Any, values: Sequence[Any]) -> Any:
+    """`values[place]` as a chain of choices."""
     result: Any = tirx.const(float(values[-1]), _TYPE)
     for at in range(len(values) - 2, -1, -1):
-        result = tirx.Select(index == g.at(at), tirx.const(float(values[at]), _TYPE), result)
+        result = tirx.Select(place == index(at), tirx.const(float(values[at]), _TYPE), result)
     return result
 
 
-def place_of_tile(p: Any, lines: Lines, g: Geometry) -> tuple[Any, Any, Any]:
+def place_of_tile(p: Any, lines: Lines, g: Geometry) -> list[Any]:
     """The image of a tile, and its place there."""
-    row = tirx.floordiv(p, g.at(g.wide))
-    across = lines.let(tirx.floormod(p, g.at(g.wide)), g.index_type)
-    if g.images == 1:
-        return g.at(0), lines.let(row, g.index_type), across
-    image = lines.let(tirx.floordiv(p, g.at(g.high * g.wide)), g.index_type)
-    return image, lines.let(tirx.floormod(row, g.at(g.high)), g.index_type), across
+    places = unravelled(p, (g.images, g.high, g.wide))
+    return [each if isinstance(each, tirx.IntImm) else lines.let(each, INDEX) for each in places]
 
 
 class Axis(NamedTuple):
-    """One row or column of a tile: its index in the image, and the conditions under which it is inside."""
+    """One row or column of a tile: its place in the image, and the conditions under which it is inside."""
 
-    index: Any
+    place: Any
     inside: list[Any]
 
     @classmethod
@@ -110,16 +101,16 @@ class Axis(NamedTuple):
 
         The last of the offsets is that of the last value of `row`.
         """
-        first = g.at(offsets[0])
-        index = tile * g.at(g.m) + (first if row is None else row + first)
-        inside = [index >= g.at(0)] if offsets[0] < 0 else []
+        first = index(offsets[0])
+        place = tile * index(g.m) + (first if row is None else row + first)
+        inside = [place >= index(0)] if offsets[0] < 0 else []
         if offsets[1] + (count - 1) * g.m >= extent:
-            inside.append(index < g.at(extent))
-        return cls(index, inside)
+            inside.append(place < index(extent))
+        return cls(place, inside)
 
     def read(self, data: Any, image: Any, other: Axis, channel: Any) -> Any:
         """The value at this column and the row `other`; zero outside of the image."""
-        load, inside = data[image, other.index, self.index, channel], [*other.inside, *self.inside]
+        load, inside = data[image, other.place, self.place, channel], [*other.inside, *self.inside]
         return tirx.if_then_else(tirx.all(*inside), load, tirx.const(0.0, _TYPE)) if inside else load
 
 
@@ -139,9 +130,9 @@ class Lines:
         """Append a statement, which runs where all conditions hold."""
         self._statements.append(tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement)
 
-    def vectorised(self, lane: Any, g: Geometry, lanes: int) -> Any:
+    def vectorised(self, lane: Any, lanes: int) -> Any:
         """The statements for so many lanes at once."""
-        return tirx.For(lane, g.at(0), g.at(lanes), tirx.ForKind.VECTORIZED, tirx.SeqStmt(self._statements))
+        return tirx.For(lane, index(0), index(lanes), tirx.ForKind.VECTORIZED, tirx.SeqStmt(self._statements))
 
     def followed_by(self, statements: Sequence[Any]) -> Any:
         """These statements, and then others."""
