@@ -34,7 +34,6 @@ __all__ = ["measure_narrow"]
 _ROWS, _COLUMNS, _REDUCED = 256, 768, 768
 _RUNS = 60
 _FILL = 0.0625
-_TILES = "amxtile"
 
 
 class _Kind(NamedTuple):
@@ -52,21 +51,16 @@ class _Kind(NamedTuple):
 
 
 def _kinds(target: tvm.target.Target) -> tuple[_Kind, ...]:
-    narrow, tiles, vectors = NarrowPanels(), ByteTiles(), ByteProducts()
-    instruction = best(BYTES, target)
-    by_vectors = []
-    if instruction is not None:
-        needed = frozenset(instruction.needs)
-        by_vectors.append(_Kind(instruction.name, INT8, vectors, instruction.variant, needed, 0.0))
-    by_pairs = [
+    narrow, tile, vectors = NarrowPanels(), next(each for each in BYTES if each.tiles), best(BYTES, target)
+    found = [
         _Kind(BY_AMX if each.tiles else each.name, BF16, narrow, each.variant, frozenset(each.extensions), NARROW_ERROR)
         for each in PAIRS
     ]
-    return (
-        *by_pairs,
-        _Kind(BY_AMX, INT8, tiles, "amx", frozenset({"avx512vnni", *tiles.instructions("amx")}), 0.0),
-        *by_vectors,
-    )
+    if vectors is not None:
+        needed = frozenset(vectors.needs)
+        found.append(_Kind(BY_AMX, INT8, ByteTiles(), tile.variant, needed.union(tile.extensions), 0.0))
+        found.append(_Kind(vectors.name, INT8, ByteProducts(), vectors.variant, needed, 0.0))
+    return tuple(found)
 
 
 def measure_narrow(target: str) -> tuple[NarrowSpeed, ...]:
@@ -87,7 +81,7 @@ def measure_narrow(target: str) -> tuple[NarrowSpeed, ...]:
 
 def _speed(kind: _Kind, target: tvm.target.Target, full_s: float) -> NarrowSpeed:
     name, precision = kind.instructions, kind.precision
-    if _TILES in kind.needed and not permit_amx():
+    if kind.instructions == BY_AMX and not permit_amx():
         return NarrowSpeed(name, precision, "the kernel of this system does not permit it")
     try:
         product = _product() if precision == BF16 else _byte_product()

@@ -12,6 +12,7 @@ import tvm
 
 from kintune.compiler.graph.assemble import assemble, assemble_plan
 from kintune.compiler.graph.lower import Lowered
+from kintune.compiler.kernels.instructions import BY_TEXT
 from kintune.compiler.programs.registry import instructions_of
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.capabilities import capabilities_of
@@ -54,7 +55,7 @@ def describe_build(
     """The manifest of a network that is built now, with the versions of this Kintune and this TVM.
 
     `target` is a canonical target (see `kintune.runtime.target`).  The manifest lists the extensions of the target that
-    the programs may use; those for AMX and bf16 only if one of `sketches`, those of the chosen programs, uses them.
+    the programs may use; those of `BY_TEXT` only if one of `sketches`, those of the chosen programs, uses them.
 
     `cpu` is the name of the CPU on which the programs were chosen, if it is known.  `narrow` says which of them compute
     in narrower types than the model's.  Denormal numbers are flushed to zero unless `keep_denormals`.
@@ -80,14 +81,10 @@ def describe_build(
     )
 
 
-_BY_TEXT = frozenset({"amxbf16", "amxfp16", "amxint8", "amxtile", "avx512bf16"})
-"""Extensions that LLVM does not use by itself: only inner kernels that are written for them do."""
-
-
 def _instructions(target: str, sketches: Iterable[Sketch]) -> tuple[str, ...]:
     """The extensions that the kernels of a file may use."""
     written = {name for sketch in sketches for name in instructions_of(program_of(sketch))}
-    return tuple(sorted(set(instruction_set(target)) - _BY_TEXT | written))
+    return tuple(sorted(set(instruction_set(target)) - BY_TEXT | written))
 
 
 def build_executable(

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kintune.compiler.kernels.instructions import ROUND
 from kintune.compiler.kernels.microkernel import PREFETCH, Text
 
 __all__ = ["CHUNK", "copying_text", "pairing_text", "touched_bytes"]
@@ -34,11 +35,10 @@ _DECLARED = (
     "declare void @llvm.masked.store.v32i16.p0(<32 x i16>, ptr, i32, <32 x i1>)",
     "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)",
 )
-_CONVERT = "declare <32 x bfloat> @llvm.x86.avx512bf16.cvtne2ps2bf16.512(<16 x float>, <16 x float>)"
 
 
 def copying_text(*, converts: bool) -> Text:
-    """Conversions and copies; `converts` says that the CPU has instructions to round (avx512_bf16)."""
+    """Conversions and copies; `converts` says that the CPU has an instruction to round (`ROUND`)."""
     wide = "  %wide = load <32 x float>, ptr %from, align 4"
     rounding = [wide, *_rounded("wide", "rounded", converts), "  store <32 x bfloat> %rounded, ptr %to, align 2"]
     part = _rounded("part", "part_rounded", converts)
@@ -55,7 +55,7 @@ def copying_text(*, converts: bool) -> Text:
         _ZERO,
         _moving("kt_copy", "i16", copied, ["  store <32 x i16> %part, ptr %last_to, align 2"]),
     ]
-    return Text("kt_copies", (*_DECLARED, *([_CONVERT] if converts else [])), "".join(functions))
+    return Text("kt_copies", (*_DECLARED, *([ROUND.declaration] if converts else [])), "".join(functions))
 
 
 def _asking(name: str, writes: int) -> str:
@@ -146,8 +146,8 @@ def _rounded(source: str, target: str, converts: bool) -> list[str]:
         f"  %{source}_{half} = shufflevector <32 x float> %{source}, <32 x float> poison, <16 x i32> <{lanes}>"
         for half, lanes in zip(("low", "high"), halves, strict=True)
     ]
-    call = "@llvm.x86.avx512bf16.cvtne2ps2bf16.512"
-    return [*lines, f"  %{target} = call <32 x bfloat> {call}(<16 x float> %{source}_high, <16 x float> %{source}_low)"]
+    given = ", ".join(f"{kind} %{source}_{half}" for kind, half in zip(ROUND.operands, ("high", "low"), strict=True))
+    return [*lines, f"  %{target} = call {ROUND.result} @{ROUND.function}({given})"]
 
 
 def _pairing(name: str, kind: str, loads: Sequence[str]) -> str:
@@ -188,7 +188,7 @@ def pairing_text() -> Text:
     pair += [f"  %{name}_bits = bitcast <32 x bfloat> %{name}_short to <32 x i16>" for name in "ab"]
     join = [f"  %{name}_bits = {_masked('i16', f'from_{name}')}" for name in "ab"]
     both = _pairing("kt_pair", "float", pair) + _pairing("kt_join", "i16", join)
-    return Text("kt_pairs", (*_DECLARED, _CONVERT), both)
+    return Text("kt_pairs", (*_DECLARED, ROUND.declaration), both)
 
 
 _MOVES = {"round": (4, 2), "put": (4, 2), "copy": (2, 2), "pair": (4, 4), "join": (2, 4)}

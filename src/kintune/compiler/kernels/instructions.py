@@ -25,11 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BYTES",
+    "BY_TEXT",
     "LINE_BYTES",
     "PAIRS",
+    "PERMUTE",
+    "ROUND",
     "TILES",
     "TILE_ROWS",
     "WORD_BYTES",
+    "Helper",
     "Instruction",
     "best",
     "byte_instruction",
@@ -80,7 +84,7 @@ class Instruction(NamedTuple):
     @property
     def converts(self) -> bool:
         """Whether its CPUs round two vectors of 16 floats to bf16 by one instruction (avx512_bf16)."""
-        return "avx512bf16" in self.needs
+        return set(ROUND.needs).issubset(self.needs)
 
     @property
     def sums(self) -> str:
@@ -120,6 +124,29 @@ class Instruction(NamedTuple):
         ]
 
 
+class Helper(NamedTuple):
+    """An instruction that multiplies nothing: what it needs, LLVM's function for it, and the types of that."""
+
+    needs: tuple[str, ...]
+    function: str
+    result: str
+    operands: tuple[str, ...]
+
+    @property
+    def declaration(self) -> str:
+        """LLVM's declaration of the function."""
+        return f"declare {self.result} @{self.function}({', '.join(self.operands)})"
+
+
+PERMUTE = Helper(("avx512f",), "llvm.x86.avx512.permvar.sf.512", "<16 x float>", ("<16 x float>", "<16 x i32>"))
+"""Looks up 16 numbers in a table of 16: of each index the lowest four bits count."""
+
+ROUND = Helper(
+    ("avx512bf16",), "llvm.x86.avx512bf16.cvtne2ps2bf16.512", "<32 x bfloat>", ("<16 x float>", "<16 x float>")
+)
+"""Rounds two vectors to bf16, of which the second one becomes the lower half."""
+
+
 def fused(lanes: int, registers: int) -> Instruction:
     """The product and sum of fp32 in vectors of so many lanes."""
     return Instruction("fma", f"{lanes}x{registers}", (), lanes, registers, "float", 1, "float", latency=4.0)
@@ -150,6 +177,12 @@ BYTES = (
     Instruction("sdot", "sdot", ("dotprod",), 4, 32, "i8", 4, "i32", f"{_ARM}.sdot.v4i32.v16i8", signed=True),
 )
 """The instructions that multiply four bytes of the data (uint8) by four weights (int8), the best first."""
+
+
+BY_TEXT = frozenset(
+    {"amxfp16", *(each for row in (*PAIRS, *BYTES) if row.tiles for each in row.extensions), *ROUND.needs}
+)
+"""Extensions that LLVM does not use by itself: only kernels that name their instructions do."""
 
 
 def best(rows: tuple[Instruction, ...], target: tvm.target.Target, *, tiles: bool = False) -> Instruction | None:

@@ -1,7 +1,7 @@
 """The innermost loops of a product with blockwise quantised weights, which are unpacked in vector registers.
 
-A weight of a column is in each lane.  Those of 4 bits lie eight to a lane of 32 bits, those of 2 bits sixteen.  With
-AVX-512 they are looked up in a table of 16 floats by a permutation, which reads only the low four bits of a lane; with
+A weight of a column is in each lane.  Those of 4 bits lie eight to a lane of 32 bits, those of 2 bits sixteen.  They
+are looked up in a table of 16 floats where the CPU can (`PERMUTE`), which reads only the low four bits of a lane; with
 2 bits, the upper two of these are the next weight and make no difference.  Otherwise they are masked and converted.
 
 A segment of a row is a block.  The products of a block are added up first; their sum times the scale of the block is
@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kintune.compiler.kernels.instructions import WORD_BYTES, fused
+from kintune.compiler.kernels.instructions import PERMUTE, WORD_BYTES, fused
 from kintune.compiler.kernels.microkernel import Kernel, Segments, Text, Vectors, named
 from kintune.models.blockwise import PACKED, REAL
 
 __all__ = ["Packing", "product_text", "unpacking_text"]
 
-_PERMUTE = "llvm.x86.avx512.permvar.sf.512"
 _UNROLL = {2: 2, 4: 4, 8: 8}
 """Loads of each vector that are written out."""
 
@@ -32,7 +31,7 @@ class Packing(NamedTuple):
     """`blocks` blocks of `block` weights of `bits` bits, for `vectors` of `lanes` columns.
 
     `zeros` is as in `Blockwise`; a byte has those of `in_byte` blocks.  With `permutes` there are 16
-    lanes, and the CPU has AVX-512.
+    lanes, and the CPU has what `PERMUTE` needs.
     """
 
     bits: int
@@ -124,8 +123,7 @@ class _Blockwise(Vectors):
         return self.k.unroll * self.k.words
 
     def declared(self) -> list[str]:
-        table = f"declare <16 x float> @{_PERMUTE}(<16 x float>, <16 x i32>)"
-        return [*super().declared(), table if self.p.permutes and self.p.bits < 8 else ""]
+        return [*super().declared(), PERMUTE.declaration if self.p.permutes and self.p.bits < 8 else ""]
 
     def _scaling(self) -> list[str]:
         return ["%scales", "%points"]
@@ -164,7 +162,8 @@ class _Blockwise(Vectors):
             word = f"%h{at}"
         if p.bits < 8 and p.permutes:
             table = ", ".join(f"float {(number & p.mask) - p.middle}.0" for number in range(16))
-            yield f"  %f{at} = call <16 x float> @{_PERMUTE}(<16 x float> <{table}>, <16 x i32> {word})"
+            values, indices = PERMUTE.operands
+            yield f"  %f{at} = call {PERMUTE.result} @{PERMUTE.function}({values} <{table}>, {indices} {word})"
             return
         if p.bits < 8:
             yield f"  %m{at} = and {self.words} {word}, {self._all('i32', p.mask)}"

@@ -17,7 +17,7 @@ from kintune.compiler.kernels.calls import address
 from kintune.compiler.kernels.contraction import OF_BLOCKWISE, Contraction
 from kintune.compiler.kernels.cost import Work
 from kintune.compiler.kernels.images import Image, brought_in
-from kintune.compiler.kernels.instructions import fused
+from kintune.compiler.kernels.instructions import PERMUTE, fused
 from kintune.compiler.kernels.loops import buffer, index
 from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
@@ -34,7 +34,6 @@ from kintune.runtime.target import capabilities
 __all__ = ["BlockwiseProduct"]
 
 _PERMUTES, _CONVERTS = "permute", "convert"
-_VECTOR = "avx512f"
 
 _TILES = {
     32: (
@@ -126,7 +125,7 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
             return ()
         if not has_rows(found.found):
             return ()
-        way = _PERMUTES if can.has((_VECTOR,)) else _CONVERTS
+        way = _PERMUTES if can.has(PERMUTE.needs) else _CONVERTS
         return (f"{way}{can.lanes}",)
 
     def case(self, module: tvm.IRModule, variant: str) -> _Case:

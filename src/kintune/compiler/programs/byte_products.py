@@ -40,13 +40,7 @@ from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.tiling_program import NestProgram
 from kintune.errors import BuildError
 
-__all__ = ["AMX", "NEEDED", "ByteProducts", "ByteTiles", "tile_heights", "tile_lines"]
-
-AMX = "amx"
-"""The variant of tiles."""
-
-NEEDED = ("amxint8", "amxtile")
-"""The extensions that kernels of tiles need, beyond those for vectors of bytes."""
+__all__ = ["ByteProducts", "ByteTiles", "tile_heights", "tile_lines"]
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
 _UNROLL = (1, 2, 4)
@@ -176,13 +170,13 @@ class ByteProducts(_Bytes):
 
 
 class ByteTiles(_Bytes):
-    """Implements `Program`, in tiles of AMX."""
+    """Implements `Program`, in tiles."""
 
     name = "byte_tiles"
     tiling = staticmethod(lambda tiles, **others: _Tiling(tiles, **others))
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
-        """Return "amx" for sums of products of bytes that are large enough, on a CPU that has AMX for bytes.
+        """Return the one variant for sums of products of bytes that are large enough, on a CPU with tiles of bytes.
 
         Elementwise operations may follow the sums, and nothing else.
         """
@@ -191,14 +185,14 @@ class ByteTiles(_Bytes):
         sums = joined(module, OF_BYTES)
         if sums is None or sums.found.positions < _LEAST_ROWS:
             return ()
-        return (AMX,) if _image(sums.found).segment >= _LEAST_STEPS * WORD_BYTES else ()
+        return (_TILE.variant,) if _image(sums.found).segment >= _LEAST_STEPS * WORD_BYTES else ()
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """Return the extensions that kernels need, beyond those which any kernel may use."""
-        return NEEDED
+        return _TILE.extensions
 
     def _lines(self, found: Contraction, variant: str) -> tuple[Instruction, Lines]:
-        if variant != AMX:
+        if variant != _TILE.variant:
             raise BuildError(f"products of bytes in tiles have no variant {variant}")
         return _TILE, tile_lines(found)
 

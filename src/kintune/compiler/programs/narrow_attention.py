@@ -1,4 +1,4 @@
-"""Attention in bf16: both products by tiles or by `vdpbf16ps`, the softmax between them in fp32."""
+"""Attention in bf16: both products by tiles or vectors of 16 lanes, the softmax between them in fp32."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import NamedTuple
 import tvm
 
 from kintune.compiler.kernels.cost import cycles_of_tasks
+from kintune.compiler.kernels.instructions import PAIRS, Instruction, is_available
 from kintune.compiler.programs.attention_pattern import NAME, AttentionPattern, attention_of, require_attention
-from kintune.compiler.programs.narrow_attention_kernel import UNIT, Inner, bytes_of_a_task, tasks_of, write_narrow
-from kintune.compiler.programs.panel_form import AMX, DOT
-from kintune.compiler.programs.panel_sum import BF16, NEEDED
+from kintune.compiler.programs.narrow_attention_kernel import LANES, UNIT, bytes_of_a_task, tasks_of, write_narrow
+from kintune.compiler.programs.panel_sum import BF16
 from kintune.compiler.programs.tiling_program import TilingProgram
 from kintune.errors import BuildError
-from kintune.runtime.target import capabilities
 from kintune.search.processor import Processor
 
 __all__ = ["NarrowAttention"]
 
-_KINDS = (AMX, DOT)  # of vectors of 16 lanes
+_KINDS = {each.variant: each for each in PAIRS if each.lanes == LANES}
 _BLOCKS = (1, 2, 3, 4, 6, 8, 12, 16)
 _MOST_BYTES = 3 << 20  # of what a task keeps
 _LEAST_COLUMNS = 16
@@ -27,10 +26,10 @@ _LEAST_DEPTH = 8
 
 
 class _Case(NamedTuple):
-    """Attention, and the kind of kernels that multiply."""
+    """Attention, and the instruction that multiplies."""
 
     pattern: AttentionPattern
-    inner: Inner
+    instruction: Instruction
 
 
 class _Tiling(NamedTuple):
@@ -50,12 +49,11 @@ class NarrowAttention(TilingProgram[_Case, _Tiling]):
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """The extensions that kernels of a variant need, beyond those which any kernel may use."""
-        return NEEDED.get(variant, ())
+        return _KINDS[variant].extensions if variant in _KINDS else ()
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """The best kind for the target; none where rows are few, or where operands do not lie along their last axis."""
-        can = capabilities(target)
-        kind = next((kind for kind in _KINDS if can.has(NEEDED[kind])), None)
+        kind = next((kind for kind, each in _KINDS.items() if is_available(each, target)), None)
         pattern = attention_of(module["main"])
         return () if kind is None or pattern is None or not _suits(pattern) else (kind,)
 
@@ -64,7 +62,7 @@ class NarrowAttention(TilingProgram[_Case, _Tiling]):
         pattern = require_attention(module)
         if variant not in _KINDS or not _suits(pattern):
             raise BuildError(f"{self.name} has no variant {variant} of the workload")
-        return _Case(pattern, Inner(variant))
+        return _Case(pattern, _KINDS[variant])
 
     def lists(self, case: _Case) -> Mapping[str, Sequence[int]]:
         """The numbers of blocks that a head may be cut into."""
@@ -73,11 +71,11 @@ class NarrowAttention(TilingProgram[_Case, _Tiling]):
 
     def cost(self, case: _Case, tiling: _Tiling, machine: Processor) -> float:
         """The estimated cycles of the core that has most tasks."""
-        return cycles_of_tasks(tasks_of(case.pattern, case.inner, tiling.blocks), machine)
+        return cycles_of_tasks(tasks_of(case.pattern, case.instruction, tiling.blocks), machine)
 
     def module(self, module: tvm.IRModule, case: _Case, tiling: _Tiling, kept: frozenset[int]) -> tvm.IRModule:
         """The kernel."""
-        return write_narrow(module["main"], case.pattern, case.inner, tiling.blocks, kept)
+        return write_narrow(module["main"], case.pattern, case.instruction, tiling.blocks, kept)
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
         """The positions of query, key and value, which are rounded in any case, and of the result.

@@ -24,7 +24,7 @@ from tvm import tirx
 from kintune.compiler.kernels.calls import BF16_BITS, IMPORT, address, call_copy, call_kernel
 from kintune.compiler.kernels.copies import CHUNK, copying_text, pairing_text
 from kintune.compiler.kernels.cost import Calls, Loop, Tasks
-from kintune.compiler.kernels.instructions import PAIRS
+from kintune.compiler.kernels.instructions import PAIRS, Instruction
 from kintune.compiler.kernels.loops import pieces
 from kintune.compiler.kernels.microkernel import Kernel, Text, text_of, together
 from kintune.compiler.kernels.statements import ceildiv
@@ -43,30 +43,24 @@ from kintune.compiler.programs.kernel_writer import (
     transposed,
     vector,
 )
-from kintune.compiler.programs.panel_form import AMX
 from kintune.compiler.programs.panel_form import Inner as Panels
 from kintune.compiler.programs.powers import power_of_e
 
-__all__ = ["UNIT", "Inner", "bytes_of_a_task", "tasks_of", "write_narrow"]
+__all__ = ["LANES", "UNIT", "bytes_of_a_task", "tasks_of", "write_narrow"]
 
 UNIT = 16
 """The rows that are computed at once, at least."""
 
-_LANES, _PAIR = PAIRS[0].lanes, PAIRS[0].step
-_COLUMNS = 2 * _LANES
-_DOT_ROWS = 8
+LANES, _PAIR = PAIRS[0].lanes, PAIRS[0].step
+_COLUMNS = 2 * LANES
+_VECTOR_ROWS = 8
 _PACKING = 24  # instructions that bring a vector of keys or values into its panel
 
 
-class Inner(NamedTuple):
-    """The inner kernels of a kind, with panels of 32 columns."""
-
-    kind: str
-
-    def kernel(self, units: int, pitch: int, steps: int) -> Kernel:
-        """The kernel for so many units of rows, which are `pitch` bytes apart; it is told how many steps to take."""
-        inner = Panels(self.kind, UNIT if self.kind == AMX else _DOT_ROWS, _COLUMNS)
-        return inner.kernel(units, steps, pitch)._replace(counted=True)
+def _kernel(instruction: Instruction, units: int, pitch: int, steps: int) -> Kernel:
+    """The micro-kernel for so many units of rows, `pitch` bytes apart; it is told how many steps to take."""
+    inner = Panels(instruction.variant, UNIT if instruction.tiles else _VECTOR_ROWS, _COLUMNS)
+    return inner.kernel(units, steps, pitch)._replace(counted=True)
 
 
 class _Sizes(NamedTuple):
@@ -83,8 +77,8 @@ class _Sizes(NamedTuple):
     @property
     def line(self) -> int:
         """The floats from one row of exponentials in bf16 to the next: an odd number of lines of a cache."""
-        lines = -(-self.key_pairs // _LANES)
-        return (lines + (lines + 1) % 2) * _LANES
+        lines = -(-self.key_pairs // LANES)
+        return (lines + (lines + 1) % 2) * LANES
 
 
 def _sizes(pattern: AttentionPattern) -> _Sizes:
@@ -100,18 +94,20 @@ def bytes_of_a_task(pattern: AttentionPattern) -> int:
     return 4 * (panels * _COLUMNS + rows * 2 * UNIT)
 
 
-def tasks_of(pattern: AttentionPattern, inner: Inner, blocks: int) -> Tasks:
+def tasks_of(pattern: AttentionPattern, instruction: Instruction, blocks: int) -> Tasks:
     """What the tasks do, for an estimate: keys and values are packed, then both products and a softmax of each unit."""
     sizes, units = _sizes(pattern), ceildiv(ceildiv(pattern.rows, UNIT), blocks)
-    scores, mixed = (inner.kernel(1, 0, steps) for steps in (sizes.depth_pairs // _LANES, sizes.key_panels))
-    groups = units * (1 if inner.kind == AMX else UNIT // _DOT_ROWS)
-    packing = Loop(pattern.columns * (pattern.depth + pattern.width) / _LANES, _PACKING, 2, 2)
-    softmax = Loop(units * UNIT * sizes.key_panels * _COLUMNS / _LANES, 4, 2, 2, functions=1)
+    scores, mixed = (_kernel(instruction, 1, 0, steps) for steps in (sizes.depth_pairs // LANES, sizes.key_panels))
+    groups = units * (1 if instruction.tiles else UNIT // _VECTOR_ROWS)
+    packing = Loop(pattern.columns * (pattern.depth + pattern.width) / LANES, _PACKING, 2, 2)
+    softmax = Loop(units * UNIT * sizes.key_panels * _COLUMNS / LANES, 4, 2, 2, functions=1)
     products = Calls(scores, groups * sizes.key_panels), Calls(mixed, groups * sizes.value_panels)
     return Tasks(pattern.heads * blocks, (packing, *products, softmax))
 
 
-def write_narrow(function: Any, pattern: AttentionPattern, inner: Inner, blocks: int, kept: frozenset[int]) -> Any:
+def write_narrow(
+    function: Any, pattern: AttentionPattern, instruction: Instruction, blocks: int, kept: frozenset[int]
+) -> Any:
     """A module whose `main` computes the attention of `function`, each head in so many blocks of queries.
 
     The pattern must have at least 16 queries.  Query and key must be contiguous along the depth, values along the
@@ -125,7 +121,7 @@ def write_narrow(function: Any, pattern: AttentionPattern, inner: Inner, blocks:
         function,
         pattern.heads * blocks,
         "attention",
-        lambda buffers, task: _Task(buffers, pattern, inner, blocks, each, kept).write(task),
+        lambda buffers, task: _Task(buffers, pattern, instruction, blocks, each, kept).write(task),
         result=pattern.result.parameter,
     )
 
@@ -135,16 +131,16 @@ class _Task:
         self,
         buffers: Any,
         pattern: AttentionPattern,
-        inner: Inner,
+        instruction: Instruction,
         blocks: int,
         units: int,
         kept: frozenset[int],
     ) -> None:
-        self.buffers, self.pattern, self.inner = buffers, pattern, inner
+        self.buffers, self.pattern, self.instruction = buffers, pattern, instruction
         self.blocks, self.units, self.kept = blocks, units, kept
         self.sizes = sizes = _sizes(pattern)
-        most = {sizes.depth_pairs: sizes.depth_pairs // _LANES, sizes.line: sizes.key_panels}
-        made = {(line, units): inner.kernel(units, 4 * line, most[line]) for line in most for units in (1, 2)}
+        most = {sizes.depth_pairs: sizes.depth_pairs // LANES, sizes.line: sizes.key_panels}
+        made = {(line, units): _kernel(instruction, units, 4 * line, most[line]) for line in most for units in (1, 2)}
         self._kernels = {key: (kernel, text_of(kernel)) for key, kernel in made.items()}
         self.is_plain = not pattern.steps and pattern.scale > 0  # scores are then scaled with their exponentials
         self.batch: list[Any] = []
@@ -165,17 +161,17 @@ class _Task:
         self.scores = alloc("scores", sizes.key_panels, high, _COLUMNS)
         self.powers = alloc("powers", high, sizes.line)
         self.mixed = alloc("mixed", sizes.value_panels, high, _COLUMNS)
-        self.lanes = alloc("lanes", high, _LANES)
-        self.running = alloc("running", _LANES)  # of one row: small enough to stay in a register
+        self.lanes = alloc("lanes", high, LANES)
+        self.running = alloc("running", LANES)  # of one row: small enough to stay in a register
         self.most, self.total = alloc("most", high), alloc("total", high)
         texts = [copying_text(converts=True), pairing_text(), *(text for _, text in self._kernels.values())]
         with importing(IMPORT, together(texts)):
-            if self.inner.kind == AMX:
+            if self.instruction.tiles:
                 _call(f"{texts[-1].name}_begin")
             self._pack_keys()
             self._pack_values()
             self._rows()
-            if self.inner.kind == AMX:
+            if self.instruction.tiles:
                 _call(f"{texts[-1].name}_end")
 
     def _rows(self) -> None:
@@ -224,10 +220,10 @@ class _Task:
         with repeat(number, "key") as key:
             target = address(self.rounded, key * pairs)
             self._read_row(self.pattern.key, target, column=panel * _COLUMNS + key)
-        with repeat(_COLUMNS // _LANES, "group") as group, repeat(pairs // _LANES, "part") as part:
-            rows = [load(self.rounded, (group * _LANES + i, part * _LANES), _LANES) for i in range(_LANES)]
+        with repeat(_COLUMNS // LANES, "group") as group, repeat(pairs // LANES, "part") as part:
+            rows = [load(self.rounded, (group * LANES + i, part * LANES), LANES) for i in range(LANES)]
             for i, column in enumerate(transposed(rows)):
-                store_vector(self.keys, column, [panel, part * _LANES + i, group * _LANES])
+                store_vector(self.keys, column, [panel, part * LANES + i, group * LANES])
 
     def _pack_values(self) -> None:
         """Values in panels: pairs of keys, by 32 places of the width."""
@@ -260,7 +256,7 @@ class _Task:
         with repeat(seen, "panel") as panel:
             keys = address(self.keys, panel * (sizes.depth_pairs * _COLUMNS))
             scores = panel * (2 * UNIT * _COLUMNS)
-            steps = sizes.depth_pairs // _LANES
+            steps = sizes.depth_pairs // LANES
             self._product(self.rounded, sizes.depth_pairs, keys, self.scores, scores, steps, units)
         self._softmax(start, number, seen)
         with repeat(sizes.value_panels, "panel") as panel:
@@ -281,32 +277,32 @@ class _Task:
     def _product(self, rows: Any, line: int, panel: Any, target: Any, offset: Any, steps: Any, units: int) -> None:
         """A product of rows that lie `line` floats apart by a panel, in steps of 32 values."""
         kernel, text = self._kernels[line, units]
-        if self.inner.kind == AMX:
+        if self.instruction.tiles:
             add(_products(text, kernel, address(rows, 0), panel, address(target, offset), steps))
             return
-        with repeat(units * UNIT // _DOT_ROWS, "group") as group:
-            sums = address(target, offset + group * (_DOT_ROWS * _COLUMNS))
-            source = address(rows, group * (_DOT_ROWS * line))
-            add(_products(text, kernel, source, panel, sums, steps * _LANES))
+        with repeat(units * UNIT // _VECTOR_ROWS, "group") as group:
+            sums = address(target, offset + group * (_VECTOR_ROWS * _COLUMNS))
+            source = address(rows, group * (_VECTOR_ROWS * line))
+            add(_products(text, kernel, source, panel, sums, steps * LANES))
 
     def _softmax(self, start: Any, number: int, seen: Any) -> None:
         """Scores become exponentials in bf16; `total` becomes what each row of the result is multiplied by."""
         self._changed(start, number, seen)
         self._fold(self.most, number, tirx.max)
         if self.is_plain:
-            with repeat(number // _LANES, "group") as group, vector(_LANES) as lane:
-                store(self.most, self.most[group * _LANES + lane] * self._scale, group * _LANES + lane)
+            with repeat(number // LANES, "group") as group, vector(LANES) as lane:
+                store(self.most, self.most[group * LANES + lane] * self._scale, group * LANES + lane)
         with repeat(number, "row") as row:
-            with vector(_LANES) as lane:
+            with vector(LANES) as lane:
                 store(self.running, tirx.const(0, "float32"), lane)
             with repeat(seen, "panel") as panel:
-                with repeat(_COLUMNS // _LANES, "half") as half:
-                    with vector(_LANES) as lane:
-                        at = (panel, row, half * _LANES + lane)
+                with repeat(_COLUMNS // LANES, "half") as half:
+                    with vector(LANES) as lane:
+                        at = (panel, row, half * LANES + lane)
                         score = self.scores[at] * self._scale if self.is_plain else self.scores[at]
                         store(self.scores, power_of_e(score - self.most[row]), *at)
-                    with vector(_LANES) as lane:
-                        more = self.running[lane] + self.scores[panel, row, half * _LANES + lane]
+                    with vector(LANES) as lane:
+                        more = self.running[lane] + self.scores[panel, row, half * LANES + lane]
                         store(self.running, more, lane)
                 source = address(self.scores, (panel * (2 * UNIT) + row) * _COLUMNS)
                 target = address(self.powers, row * self.sizes.line + panel * (_COLUMNS // _PAIR))
@@ -314,8 +310,8 @@ class _Task:
             self._keep(row)
         self._fold(self.total, number, lambda one, other: one + other)
         blank = self.pattern.blank
-        with repeat(number // _LANES, "group") as group, vector(_LANES) as lane:
-            row = group * _LANES + lane
+        with repeat(number // LANES, "group") as group, vector(LANES) as lane:
+            row = group * LANES + lane
             hidden = None if blank is None else element(self.buffers, blank, (*self.batch, start + row, 0, 0, 0))
             store(self.total, factor_of(self.pattern, self.total[row], hidden), row)
 
@@ -325,13 +321,13 @@ class _Task:
         if not isinstance(seen, int):
             whole = tirx.min(seen, whole)
         with repeat(number, "row") as row:
-            with vector(_LANES) as lane:
+            with vector(LANES) as lane:
                 store(self.running, tirx.const(LOWEST, "float32"), lane)
-            with repeat(whole, "panel") as panel, repeat(_COLUMNS // _LANES, "half") as half:
-                self._change(start + row, row, panel, half * _LANES, _LANES)
+            with repeat(whole, "panel") as panel, repeat(_COLUMNS // LANES, "half") as half:
+                self._change(start + row, row, panel, half * LANES, LANES)
             if rest:
                 last = self.pattern.columns // _COLUMNS
-                for first, width in pieces(rest, _LANES):
+                for first, width in pieces(rest, LANES):
                     self._change(start + row, row, last, first, width)
                 for first, width in _behind(rest):  # columns without a key never count, even if all scores are LOWEST
                     with vector(width) as lane:
@@ -340,7 +336,7 @@ class _Task:
 
     def _keep(self, row: Any) -> None:
         """Store the running maxima or sums of a row in `lanes`."""
-        with vector(_LANES) as lane:
+        with vector(LANES) as lane:
             store(self.lanes, self.running[lane], row, lane)
 
     def _change(self, query: Any, row: Any, panel: Any, first: Any, width: int) -> None:
@@ -361,18 +357,18 @@ class _Task:
 
     def _fold(self, target: Any, number: int, combine: Any) -> None:
         """Combine the lanes of each row into one value; 16 rows at once, after a transposition."""
-        with repeat(number // _LANES, "group") as group:
-            found = transposed([load(self.lanes, (group * _LANES + i, 0), _LANES) for i in range(_LANES)])
+        with repeat(number // LANES, "group") as group:
+            found = transposed([load(self.lanes, (group * LANES + i, 0), LANES) for i in range(LANES)])
             while len(found) > 1:
                 found = [bind(combine(found[i], found[i + 1])) for i in range(0, len(found), 2)]
-            store_vector(target, found[0], [group * _LANES])
+            store_vector(target, found[0], [group * LANES])
 
     def _finish(self, start: Any, number: int) -> None:
         pattern = self.pattern
         output, is_kept = self.buffers[pattern.result.parameter], pattern.result.parameter in self.kept
         with repeat(number, "row") as row:
             for panel in range(self.sizes.value_panels):
-                for first, width in pieces(min(_COLUMNS, pattern.width - panel * _COLUMNS), _LANES):
+                for first, width in pieces(min(_COLUMNS, pattern.width - panel * _COLUMNS), LANES):
                     with vector(width) as lane:
                         column = first + lane
                         at = (*self.batch, start + row, 0, 0, panel * _COLUMNS + column)
@@ -394,7 +390,7 @@ class _Task:
 
 def _behind(first: int) -> list[tuple[int, int]]:
     """Vectors (start, lanes) that cover the columns of a panel from `first` on."""
-    return [(_COLUMNS - start - width, width) for start, width in pieces(_COLUMNS - first, _LANES)]
+    return [(_COLUMNS - start - width, width) for start, width in pieces(_COLUMNS - first, LANES)]
 
 
 def _call(name: str, *arguments: Any) -> None:

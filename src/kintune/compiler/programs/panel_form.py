@@ -12,12 +12,9 @@ from kintune.compiler.kernels.instructions import PAIRS, Instruction
 from kintune.compiler.kernels.microkernel import WHOLE, Kernel, Segments
 from kintune.compiler.kernels.rows import Lines
 
-__all__ = ["AMX", "DOT", "SIZE", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
+__all__ = ["SIZE", "Form", "Inner", "Kept", "Tiling", "Way", "form_of"]
 
 _MOST_SPREAD = 1.4  # times as many rows, so that none has to be copied
-
-AMX, DOT = "amx", "dot"
-"""Kinds of inner kernels, which are the variants of the instructions: tiles, and vectors of pairs (`vdpbf16ps`)."""
 
 SIZE = 2
 """Bytes of a value."""
@@ -29,8 +26,8 @@ _COPY_TILES, _COPY_VECTORS = 400.0, 50.0
 
 
 class Inner(NamedTuple):
-    """An inner kernel: its `kind`, the rows that it computes at once (for tiles, of one tile), and the columns of a
-    panel.
+    """An inner kernel: its `kind` (the variant of its instruction), the rows that it computes at once (of one tile, for
+    tiles), and the columns of a panel.
     """
 
     kind: str

@@ -1,8 +1,7 @@
 """Products of matrices and convolutions with inner kernels of our own, in bf16.
 
 Weights are rounded when the network is built and data when it runs.  Sums are of fp32, and so is what follows
-them.  Two kinds of instructions multiply bf16: AMX multiplies tiles of 16 rows by 16 columns, others, such as
-`vdpbf16ps`, pairs of values in vectors.
+them.  Instructions of two kinds multiply bf16 (`PAIRS`): tiles of 16 rows by 16 columns, and vectors of pairs.
 """
 
 from __future__ import annotations

@@ -16,15 +16,14 @@ import tvm
 
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.cost import Calls, Loop, Tasks, cycles_of_tasks
-from kintune.compiler.kernels.instructions import PAIRS
+from kintune.compiler.kernels.instructions import PAIRS, best, is_available
 from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.kept_parameters import is_plain
-from kintune.compiler.programs.panel_form import AMX, DOT
-from kintune.compiler.programs.panel_sum import BF16, NEEDED
+from kintune.compiler.programs.panel_sum import BF16
 from kintune.compiler.programs.tiling_program import SumProgram
 from kintune.compiler.programs.winograd_blocked import Blocking, make_blocks, product_kernel
-from kintune.compiler.programs.winograd_narrow import make_narrow_blocks
+from kintune.compiler.programs.winograd_narrow import NARROW, make_narrow_blocks
 from kintune.compiler.programs.winograd_tiles import Geometry
 from kintune.compiler.programs.winograd_transforms import KERNEL
 from kintune.errors import BuildError
@@ -44,7 +43,7 @@ _SHARE = 0.8  # of the direct convolution's arithmetic, above which a variant is
 _BEHIND = 1.4  # times the estimate of the fastest size, above which a size is not offered
 _SLOWER = 4.0  # an operation of a transform takes this many times as long as one of a product
 
-_NARROW_SIZE, _NARROW_LANES = 2, PAIRS[0].lanes
+_NARROW_SIZE = 2
 _NARROW_SLOWER = 8.0  # as `_SLOWER`, where products are of bf16
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
@@ -127,7 +126,7 @@ class BlockedWinograd(_Blocked):
 
 
 class NarrowWinograd(_Blocked):
-    """The program that multiplies in bf16, with `vdpbf16ps`.
+    """The program that multiplies in bf16, in vectors.
 
     Tiles are of 2 x 2 results.  Those of 4 x 4 would be off by 2 % where a direct convolution in bf16 is off by 0.2 %,
     and these by 0.3 % (normal data and weights, norm of the difference over norm of the result).
@@ -141,19 +140,18 @@ class NarrowWinograd(_Blocked):
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return the one variant, where it computes clearly less than a direct convolution.
 
-        There is none where the CPU has AMX for bf16: its products are so fast that the transforms would cost more.
+        There is none where the CPU multiplies tiles of bf16: so fast that the transforms would cost more.
         """
-        can = capabilities(target)
-        if not can.has(NEEDED[DOT]) or can.has(NEEDED[AMX]):
+        if not is_available(NARROW, target) or best(PAIRS, target, tiles=True) is not None:
             return ()
         if (sums := _matched(module)) is None:
             return ()
-        share = _share(_geometry(sums.found, _NARROW_SIZE, _NARROW_LANES), sums.found, _NARROW_SLOWER)
-        return (f"{_NARROW_SIZE}x{_NARROW_LANES}",) if share <= _SHARE else ()
+        share = _share(_geometry(sums.found, _NARROW_SIZE, NARROW.lanes), sums.found, _NARROW_SLOWER)
+        return (f"{_NARROW_SIZE}x{NARROW.lanes}",) if share <= _SHARE else ()
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """Return the extensions that kernels need, beyond those which any kernel may use."""
-        return NEEDED[DOT]
+        return NARROW.extensions
 
     def keepable(self, module: tvm.IRModule, *, rounded: bool = False) -> frozenset[int]:
         """Return the positions of the parameters that may be of bf16: data, what is stored, and what is read with it.

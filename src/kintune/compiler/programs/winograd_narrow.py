@@ -1,4 +1,4 @@
-"""Winograd's convolution by blocks whose products are of bf16, by an inner kernel of `vdpbf16ps`.
+"""Winograd's convolution by blocks whose products are of bf16, in vectors of pairs.
 
 Transforms are of fp32, as sums are.  Transformed weights are rounded when the network is built, and transformed data
 when it runs: all places of a tile are transformed into a small buffer, and rounded from there.  Pairs of channels lie
@@ -15,22 +15,25 @@ from kintune.compiler.kernels.calls import BF16_BITS, address, call_copy, odd_li
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.copies import CHUNK, copying_text
 from kintune.compiler.kernels.epilogue import Epilogue
-from kintune.compiler.kernels.instructions import LINE_BYTES
+from kintune.compiler.kernels.instructions import LINE_BYTES, PAIRS
 from kintune.compiler.kernels.loops import buffer, index, loop, sequence
 from kintune.compiler.kernels.microkernel import text_of
 from kintune.compiler.kernels.stages import Stages
-from kintune.compiler.programs.panel_form import DOT, Inner
+from kintune.compiler.programs.panel_form import Inner
 from kintune.compiler.programs.winograd_blocked import Blocking, Blocks
 from kintune.compiler.programs.winograd_tiles import Geometry
 
-__all__ = ["make_narrow_blocks"]
+__all__ = ["NARROW", "make_narrow_blocks"]
+
+NARROW = next(each for each in PAIRS if not each.tiles)
+"""The instruction that multiplies."""
 
 _PAIR = 2
 _SIZE = 2  # bytes of a value
 
 
 def make_narrow_blocks(convolution: Contraction, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
-    """As `winograd_blocked.make_blocks`, with products of bf16; a vector must have 16 lanes."""
+    """As `winograd_blocked.make_blocks`, with products by `NARROW`, of whose lanes vectors must be."""
     return _NarrowBlocks(convolution, g, blocking, epilogue).stages()
 
 
@@ -45,7 +48,7 @@ class _NarrowBlocks(Blocks):
         self.products = g.buffer("products", g.places, self.own, self.size, self.panel)
         self._wide = g.buffer("wide", g.places, g.channels)
         self.buffers = [self.tiles, self.products, self._wide, self.half]
-        kernel = Inner(DOT, self.blocking.rows, self.panel).kernel(1, self._depth // CHUNK, _SIZE * line)
+        kernel = Inner(NARROW.variant, self.blocking.rows, self.panel).kernel(1, self._depth // CHUNK, _SIZE * line)
         self.kernel = kernel._replace(lines=self.lines_of(kernel))
         self.texts = [copying_text(converts=True), text_of(self.kernel)]
 
