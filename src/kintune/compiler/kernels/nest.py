@@ -30,7 +30,7 @@ from kintune.compiler.kernels.rows import Rows
 from kintune.compiler.kernels.statements import block_over
 from kintune.compiler.kernels.tiled_rows import RowTile, TiledRows
 
-__all__ = ["Nest", "Panels", "Share", "Target", "tasks"]
+__all__ = ["InRegisters", "Nest", "Panels", "Share", "SumsOfRow", "Target", "tasks"]
 
 _NAMES = {"i32": "int32", "float": "float32"}
 
@@ -125,7 +125,7 @@ class Nest(NamedTuple):
 
 def tasks(nest: Nest) -> Any:
     """The statement that computes the result: the loop of tasks, over all batches."""
-    return (_InRegisters if isinstance(nest.rows, TiledRows) else _InMemory)(nest).tasks()
+    return (InRegisters if isinstance(nest.rows, TiledRows) else _InMemory)(nest).tasks()
 
 
 class _Writer(ABC):
@@ -146,6 +146,8 @@ class _Writer(ABC):
 
         def body(block: Any, part: Any) -> Any:
             written = self._task(block, part)
+            if not self.texts:
+                return written
             return tirx.AttrStmt(index(0), IMPORT, tvm.ir.StringImm(together(self.texts)), written)
 
         return block_over(
@@ -182,7 +184,7 @@ class _Writer(ABC):
             return rows(rest or self.panel)
         return tirx.IfThenElse(o < index(number), rows(self.panel), rows(rest))
 
-    def _row(self, o: Any, place: Sequence[Any], count: int, row: _Row) -> Any:
+    def _row(self, o: Any, place: Sequence[Any], count: int, row: SumsOfRow) -> Any:
         """Store what follows from so many sums of a row with a panel; `place` has the row's indices in the result."""
         target, lanes = self.n.target, self.instruction.lanes
         kind = tirx.ForKind.VECTORIZED if target.is_vectorised else tirx.ForKind.SERIAL
@@ -206,7 +208,7 @@ class _Writer(ABC):
             return sequence(vectors)
         return sequence([*(vectors if target.epilogue is not None else []), self._rounded(row, o, place, count)])
 
-    def _rounded(self, row: _Row, o: Any, place: Sequence[Any], count: int) -> Any:
+    def _rounded(self, row: SumsOfRow, o: Any, place: Sequence[Any], count: int) -> Any:
         """Round so many values, which have replaced the sums of a row, and store them."""
         target, at = self.n.target, [*place, o * index(self.panel)]
         indices = at if target.epilogue is None else target.epilogue.indices_of(at)
@@ -217,7 +219,7 @@ class _Writer(ABC):
         return call_copy("kt_put", source, address(target.stored, offset, BF16_BITS), count, WORD_BYTES // 2 * CHUNK)
 
 
-class _Row(NamedTuple):
+class SumsOfRow(NamedTuple):
     """The sums of a row, from element `first` of `sums` on; vectors of them are written out, or a loop."""
 
     sums: Any
@@ -258,7 +260,7 @@ class _InMemory(_Writer):
 
         def store(o: Any) -> Callable[[Any, Any], Any]:
             def row(at: Any, place: Any) -> Any:
-                sums = _Row(self.sums, at * index(self.panel) + index(self.base))
+                sums = SumsOfRow(self.sums, at * index(self.panel) + index(self.base))
                 return self._stored(o, lambda count: self._row(o, place, count, sums))
 
             return row
@@ -345,7 +347,7 @@ class _InMemory(_Writer):
         return batch * index(self.n.panels.number) + o if self.n.panels.batched else o
 
 
-class _InRegisters(_Writer):
+class InRegisters(_Writer):
     """Writes tiles of rows, the sums of each row in a small buffer of its own.
 
     The compiler keeps these in registers, since all that is done with a tile is written out.  Where columns that are
@@ -457,9 +459,9 @@ class _InRegisters(_Writer):
 
     def _results(self, tile: RowTile, o: Any) -> Any:
         """Store what follows from the sums of a tile with a panel, the number of which in its group is `o`."""
-        moves, rows = [], [_Row(self.sums[row], index(0), written=True) for row in range(tile.number)]
+        moves, rows = [], [SumsOfRow(self.sums[row], index(0), written=True) for row in range(tile.number)]
         if not self.n.target.is_vectorised:
-            rows = [_Row(self.moved, index(row * self.panel)) for row in range(tile.number)]
+            rows = [SumsOfRow(self.moved, index(row * self.panel)) for row in range(tile.number)]
             moves = self._each(
                 tile, lambda row, at: tirx.BufferStore(self.moved, self.sums[row][at], [rows[row].first + at])
             )

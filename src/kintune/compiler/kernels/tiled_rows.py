@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
-from kintune.compiler.kernels.contraction import DENSE, Contraction, Reach
+from kintune.compiler.kernels.contraction import DENSE, GROUPED, Contraction, Reach
 from kintune.compiler.kernels.image_tiles import Tile, meets, places_in_image, share_of, through_row
 from kintune.compiler.kernels.loops import index, loop, sequence, unravelled
 
@@ -133,7 +133,7 @@ class TiledRows:
 
         `computed(tile, number)` is that of a tile; `number` counts those of a loop from 0, and is None for others.
         """
-        found, down, rows = self.found, self.down.reach, self.height
+        found, rows = self.found, self.height
         if self.walk is Walk.FEW:
             few = enumerate(few_tiles(found, rows))
             tiles = (self._flat(index(n * rows), min(rows, found.positions - n * rows), parts) for n, parts in few)
@@ -146,10 +146,15 @@ class TiledRows:
 
             every = Reach(found.positions, found.positions)
             return through_row(every, rows, of_all, lambda x: of_all(Tile(0, 1, ()), x, None), block, self.blocks)
-        if down.results == 1:
-            return self._line(image, index(0), group, computed, block)
-        begin, number = share_of(block, down.results, self.blocks)
-        return loop("row", number, lambda row: self._line(image, begin + row, group, computed, None))
+        return self.lines(block, lambda y, share: self.line(image, y, group, computed, share))
+
+    def lines(self, block: Any, body: Callable[[Any, Any], Any]) -> Any:
+        """The statement that goes through the rows of results of a block: `body(y, share)`, with a share of one row."""
+        results = self.down.reach.results
+        if results == 1:
+            return body(index(0), block)
+        begin, number = share_of(block, results, self.blocks)
+        return loop("row", number, lambda row: body(begin + row, None))
 
     def products(self, tile: RowTile, multiply: Multiply) -> list[Any]:
         """The statements that sum up the products of a tile."""
@@ -188,7 +193,7 @@ class TiledRows:
         """The values of a sum."""
         return self.down.reach.kernel * self.across.reach.kernel * self.found.channels
 
-    def _line(self, image: Any, y: Any, group: Any, computed: Callable[[RowTile, Any], Any], share: Any) -> Any:
+    def line(self, image: Any, y: Any, group: Any, computed: Callable[[RowTile, Any], Any], share: Any) -> Any:
         """The tiles of row `y` of the results, or a share of them."""
         across = self.across.reach
         parts = places_in_image(self.down.reach, y)
@@ -229,7 +234,7 @@ class TiledRows:
             return self._place(image, y, x + index(row), i, j) + group * index(found.channels)
 
         def place(row: int) -> list[Any]:
-            return [image, y, x + index(row), *([] if found.kind == DENSE else [group])]
+            return [image, y, x + index(row), *([group] if found.kind == GROUPED else [])]
 
         return RowTile(number, found.columns.stride * self._pixel, source, place, parts)
 

@@ -48,7 +48,7 @@ class DepthwiseConvolution(SumProgram[VectorCase, Tiling]):
     """Writes a depthwise convolution with constant weights; its variants are lanes and registers, as in "16x32"."""
 
     name = "depthwise"
-    version = 2
+    version = 3
     tiling = Tiling
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:

@@ -185,7 +185,7 @@ def _attention(module: tvm.IRModule, variant: str) -> Mapping[str, Rows]:
 
 
 _TILE, _SUM = ("rows", "vectors", "blocks", "parts"), ("rows vectors", "blocks", "parts")
-_NAMED = ("narrow.5", "blockwise.2", "bytes.2", "byte_tiles.2", "recurrent.3")
+_NAMED = ("narrow.5", "blockwise.2", "bytes.2", "byte_tiles.2", "recurrent.3", "depthwise.2")
 """Those whose decisions had the names of today: since then their loops are those of the nest or of the micro-kernel."""
 EARLIER: Mapping[str, Earlier] = {
     "attention.1": Earlier(
