@@ -77,7 +77,7 @@ def call_kernel(
 
 
 def _number(value: Any) -> Any:
-    return tirx.const(value, "int32") if isinstance(value, int) else value
+    return tirx.const(value, "int32") if isinstance(value, int) else tirx.Cast("int32", value)
 
 
 def odd_lines(values: int, line: int) -> int:

@@ -33,24 +33,22 @@ _TASKS = 256
 """Parts into which rows are divided, at most."""
 
 
-def index(value: Any, index_type: str = INDEX) -> Any:
+def index(value: Any) -> Any:
     """A number as an index; an expression as it is."""
-    return tirx.IntImm(index_type, value) if isinstance(value, int) else value
+    return tirx.IntImm(INDEX, value) if isinstance(value, int) else value
 
 
-def buffer(name: str, shape: Sequence[Any], dtype: str, scope: str = "local", index_type: str = INDEX) -> Any:
+def buffer(name: str, shape: Sequence[Any], dtype: str, scope: str = "local") -> Any:
     """A new buffer; a statement `AllocBuffer` or a block must allocate it."""
-    return tirx.decl_buffer([index(extent, index_type) for extent in shape], dtype, name, scope=scope)
+    return tirx.decl_buffer([index(extent) for extent in shape], dtype, name, scope=scope)
 
 
-def loop(
-    name: str, extent: Any, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL, index_type: str = INDEX
-) -> Any:
+def loop(name: str, extent: Any, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIAL) -> Any:
     """A loop over a new variable from 0 to `extent`; no loop where that is 1, for the sake of shorter programs."""
     if isinstance(extent, int) and extent == 1:
-        return body(index(0, index_type))
-    variable = tirx.Var(name, index_type)
-    return tirx.For(variable, index(0, index_type), index(extent, index_type), kind, body(variable))
+        return body(index(0))
+    variable = tirx.Var(name, INDEX)
+    return tirx.For(variable, index(0), index(extent), kind, body(variable))
 
 
 def over(names: str, extents: Sequence[Any], body: Callable[..., Any]) -> Any:
@@ -124,15 +122,15 @@ def as_root(body: Any, buffers: Sequence[Any] = ()) -> Any:
     return tvm.s_tir.SBlockRealize([], True, block)
 
 
-def unravelled(row: Any, extents: Sequence[Any], index_type: str = INDEX) -> list[Any]:
+def unravelled(row: Any, extents: Sequence[Any]) -> list[Any]:
     """The indices of a row, by the extents of its axes."""
     found, rest = [], row
     for place in reversed(range(len(extents))):
         extent = extents[place]
         is_one = isinstance(extent, int) and extent == 1
         outermost = all(isinstance(each, int) and each == 1 for each in extents[:place])
-        size = index(extent, index_type)
-        found.append(index(0, index_type) if is_one else rest if outermost else tirx.floormod(rest, size))
+        size = index(extent)
+        found.append(index(0) if is_one else rest if outermost else tirx.floormod(rest, size))
         rest = rest if is_one or outermost else tirx.floordiv(rest, size)
     return found[::-1]
 

@@ -31,7 +31,6 @@ def block_over(
     by_element: bool = False,
     buffers: Sequence[Any] = (),
     annotations: dict[str, Any] | None = None,
-    index_type: str = INDEX,
 ) -> Any:
     """A block in loops, given as (name, extent), of which the first is parallel unless `parallel` is false.
 
@@ -39,25 +38,25 @@ def block_over(
     writes the elements at the variables of the loops.  Two loops that are `fused` are one parallel loop; a serial one,
     if they are one task.
     """
-    zero = index(0, index_type)
-    outer = [tirx.Var(f"{each}_{name}", index_type) for each, _ in loops]
-    inner = [tirx.Var(f"v{each}", index_type) for each, _ in loops]
-    extents = [index(extent, index_type) for _, extent in loops]
+    zero = index(0)
+    outer = [tirx.Var(f"{each}_{name}", INDEX) for each, _ in loops]
+    inner = [tirx.Var(f"v{each}", INDEX) for each, _ in loops]
+    extents = [index(extent) for _, extent in loops]
     variables = [
         tirx.IterVar(tvm.ir.Range(zero, extent), variable, tirx.IterVar.DataPar)
         for variable, extent in zip(inner, extents, strict=True)
     ]
-    read, written = ([whole(each, index_type) for each in group] for group in (reads, writes))
+    read, written = ([whole(each) for each in group] for group in (reads, writes))
     if by_element:
-        element = [tvm.ir.Range.from_min_extent(variable, index(1, index_type)) for variable in inner]
+        element = [tvm.ir.Range.from_min_extent(variable, index(1)) for variable in inner]
         written = [tirx.BufferRegion(each, element) for each in writes]
     block = SBlock(variables, read, written, name, body(*inner), alloc_buffers=list(buffers), annotations=annotations)
     if fused:
-        both, (number, width) = tirx.Var(f"{name}_task", index_type), (extent for _, extent in loops)
+        both, (number, width) = tirx.Var(f"{name}_task", INDEX), (extent for _, extent in loops)
         inside = SBlockRealize([tirx.floordiv(both, extents[1]), tirx.floormod(both, extents[1])], True, block)
         is_one = isinstance(number, int) and number * width == 1
         kind = tirx.ForKind.SERIAL if is_one else tirx.ForKind.PARALLEL
-        return tirx.For(both, zero, index(number * width, index_type), kind, inside)
+        return tirx.For(both, zero, index(number * width), kind, inside)
     statement: Any = SBlockRealize(outer, True, block)
     for depth in reversed(range(len(loops))):
         kind = tirx.ForKind.PARALLEL if parallel and not depth else tirx.ForKind.SERIAL
@@ -65,8 +64,8 @@ def block_over(
     return statement
 
 
-def whole(each: Any, index_type: str = INDEX) -> Any:
+def whole(each: Any) -> Any:
     """The region of all of a buffer."""
-    extents = [index(int(extent), index_type) if isinstance(extent, tirx.IntImm) else extent for extent in each.shape]
-    ranges = [tvm.ir.Range.from_min_extent(index(0, index_type), extent) for extent in extents]
+    extents = [index(int(extent)) if isinstance(extent, tirx.IntImm) else extent for extent in each.shape]
+    ranges = [tvm.ir.Range.from_min_extent(index(0), extent) for extent in extents]
     return tirx.BufferRegion(each, ranges)

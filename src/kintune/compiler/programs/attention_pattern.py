@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import tvm
 
+from kintune.compiler.kernels.loops import index
 from kintune.compiler.programs.program import pattern_of
 from kintune.errors import BuildError
 
@@ -174,7 +175,7 @@ def place(access: Access, coordinates: Sequence[Any]) -> list[Any]:
 
 def element(buffers: Sequence[Any], access: Access, coordinates: Sequence[Any]) -> Any:
     """The element of one of these buffers that is read or written at these coordinates."""
-    return buffers[access.parameter][tuple(place(access, coordinates))]
+    return buffers[access.parameter][tuple(map(index, place(access, coordinates)))]
 
 
 def _sum(index: Index, coordinates: Sequence[Any]) -> Any:

@@ -1,6 +1,6 @@
-"""What attention kernels have in common: one parallel loop over tasks, around vector loops.
+"""Writes statements one after another, in loops that are contexts; and kernels of one parallel loop over tasks.
 
-A function here that makes a statement puts it behind those of the innermost loop that is open; the loops are contexts.
+A function here that makes a statement puts it behind those of the innermost loop that is open.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from kintune.compiler.kernels.statements import block_over
 
 __all__ = [
     "add", "alloc", "bind", "conditional", "importing", "load", "repeat", "store", "store_vector", "tasks", "tiles",
-    "transposed", "vector",
+    "transposed", "vector", "written",
 ]  # fmt: skip
-
-_INDEX = "int32"
 
 
 class _Open(threading.local):
@@ -45,6 +43,13 @@ def _collected() -> Iterator[list[Any]]:
         _OPEN.loops.pop()
 
 
+def written(body: Callable[[], None]) -> Any:
+    """The statements that `body` makes, as one."""
+    with _collected() as statements:
+        body()
+    return loops.sequence(statements)
+
+
 def add(statement: Any) -> None:
     """Put a statement behind the others."""
     _OPEN.loops[-1].append(statement)
@@ -57,16 +62,14 @@ def tasks(
 
     `number` is that of the tasks, `name` that of the block.  It writes the parameter `result`, and reads the others.
     """
-    buffers = [loops.buffer(str(p.name), [*map(int, p.shape)], str(p.dtype), "global", _INDEX) for p in function.params]
+    buffers = [loops.buffer(str(p.name), [*map(int, p.shape)], str(p.dtype), "global") for p in function.params]
 
     def task(at: Any) -> Any:
-        with _collected() as statements:
-            body(buffers, at)
-        return loops.sequence(statements)
+        return written(lambda: body(buffers, at))
 
     reads = [buffer for buffer in buffers if buffer is not buffers[result]]
     _OPEN.buffers = allocated = list[Any]()
-    block = block_over(name, [("task", number)], task, reads, [buffers[result]], buffers=allocated, index_type=_INDEX)
+    block = block_over(name, [("task", number)], task, reads, [buffers[result]], buffers=allocated)
     made = tirx.PrimFunc(buffers, loops.as_root(block)).with_attrs(
         {**dict(function.attrs or {}), "global_symbol": "main", "s_tir": True, "tirx.noalias": True}
     )
@@ -75,27 +78,27 @@ def tasks(
 
 def alloc(name: str, *shape: int) -> Any:
     """A buffer of float32 that each task has for itself."""
-    _OPEN.buffers.append(loops.buffer(name, shape, "float32", "global", _INDEX))
+    _OPEN.buffers.append(loops.buffer(name, shape, "float32", "global"))
     return _OPEN.buffers[-1]
 
 
 def store(buffer: Any, value: Any, *indices: Any) -> None:
     """Store one element, or in a vector loop a vector."""
-    add(tirx.BufferStore(buffer, value, list(indices)))
+    add(tirx.BufferStore(buffer, value, [loops.index(each) for each in indices]))
 
 
 @contextmanager
 def _loop(name: str, extent: Any, kind: int) -> Iterator[Any]:
     """A loop; none, and index 0, where the extent is the number 1."""
     if isinstance(extent, int) and extent == 1:
-        yield 0
+        yield loops.index(0)
         return
     with _collected() as statements:
-        variable = tirx.Var(name, _INDEX)
+        variable = tirx.Var(name, loops.INDEX)
         yield variable
     if statements:
-        zero = loops.index(0, _INDEX)
-        add(tirx.For(variable, zero, loops.index(extent, _INDEX), kind, loops.sequence(statements)))
+        zero = loops.index(0)
+        add(tirx.For(variable, zero, loops.index(extent), kind, loops.sequence(statements)))
 
 
 def repeat(extent: Any, name: str) -> Any:
@@ -109,11 +112,12 @@ def vector(lanes: int) -> Any:
 
 
 @contextmanager
-def conditional(condition: Any) -> Iterator[None]:
-    """What is done only where a condition holds."""
+def conditional(*conditions: Any) -> Iterator[None]:
+    """What is done only where all conditions hold."""
     with _collected() as statements:
         yield
-    add(tirx.IfThenElse(condition, loops.sequence(statements), None))
+    inner = loops.sequence(statements)
+    add(tirx.IfThenElse(tirx.all(*conditions), inner, None) if conditions else inner)
 
 
 @contextmanager
@@ -134,14 +138,14 @@ def bind(value: Any) -> Any:
 def load(buffer: Any, indices: Sequence[Any], lanes: int) -> Any:
     """A vector of neighbours along the last axis, from these indices on."""
     *outer, last = indices
-    place = (*outer, tirx.Ramp(tirx.convert(last), 1, lanes))
+    place = (*outer, tirx.Ramp(loops.index(last), loops.index(1), lanes))
     return bind(buffer[place])
 
 
 def store_vector(buffer: Any, value: Any, indices: Sequence[Any]) -> None:
     """Store a vector along the last axis, from these indices on."""
     *outer, last = indices
-    store(buffer, value, *outer, tirx.Ramp(tirx.convert(last), 1, int(value.ty.dtype.lanes)))
+    store(buffer, value, *outer, tirx.Ramp(loops.index(last), loops.index(1), int(value.ty.dtype.lanes)))
 
 
 def transposed(rows: Sequence[Any]) -> list[Any]:

@@ -9,13 +9,15 @@ Variances" (1979).  So the tensor is read from memory once, and a mean far from 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import tirx
 
-from kintune.compiler.kernels.loops import as_root, buffer, index, loop, sequence
+from kintune.compiler.kernels.loops import as_root, buffer, index, loop, sequence, unravelled
+from kintune.compiler.programs.kernel_writer import add, conditional, repeat, store, written
 from kintune.compiler.tir import PATTERN, Fusion
 
 __all__ = ["statistics_kernel"]
@@ -54,105 +56,71 @@ class _Statistics:
 
     def function(self) -> tvm.tirx.PrimFunc:
         batch = math.prod(self._outer)
-        body = sequence(
-            [
-                loop("task", batch * self._parts, self._any_part, tirx.ForKind.PARALLEL),
-                loop("n", batch, lambda n: loop("group", self._groups, lambda group: self._combined(n, group))),
-            ]
-        )
+        parts = loop("task", batch * self._parts, lambda task: written(lambda: self._task(task)), tirx.ForKind.PARALLEL)
+
+        def combined() -> None:
+            with repeat(batch, "n") as n, repeat(self._groups, "group") as group:
+                self._combined(n, group)
+
+        body = sequence([parts, written(combined)])
         made = tirx.PrimFunc([self._x, self._mean, self._inverse], as_root(body, [self._means, self._squares]))
         return made.with_attrs({PATTERN: Fusion.OPAQUE, "s_tir": True, "tirx.noalias": True})
 
     def _number(self, value: float) -> Any:
         return tirx.const(value, self._dtype)
 
-    def _outer_indices(self, n: Any) -> list[Any]:
-        found: list[Any] = []
-        for place in reversed(range(len(self._outer))):
-            extent = index(self._outer[place])
-            found.append(tirx.floormod(n, extent) if place else n)
-            n = tirx.floordiv(n, extent)
-        return found[::-1]
-
-    def _element(self, n: Any, pixel: Any, channel: Any) -> Any:
-        """An element; the last index runs over all pixels, whose rows follow one another."""
-        at = [*self._outer_indices(n), *[index(0)] * len(self._inner), pixel * self._channels + channel]
-        return tirx.BufferLoad(self._x, at)
-
-    def _any_part(self, task: Any) -> Any:
+    def _task(self, task: Any) -> None:
         n, number = tirx.floordiv(task, index(self._parts)), tirx.floormod(task, index(self._parts))
-        if not self._rest:
-            return self._part(n, number, self._length)
-        whole, last = self._part(n, number, self._length), self._part(n, index(self._whole), self._rest)
-        return tirx.IfThenElse(number < index(self._whole), whole, last) if self._whole else last
+        if self._whole:
+            with conditional(*([number < index(self._whole)] if self._rest else [])):
+                self._part(n, number, self._length)
+        if self._rest:
+            with conditional(*([number >= index(self._whole)] if self._whole else [])):
+                self._part(n, index(self._whole), self._rest)
 
-    def _part(self, n: Any, number: Any, length: int) -> Any:
+    def _part(self, n: Any, number: Any, length: int) -> None:
         """The means of a part's channels, and the sums of the squared differences to them."""
-        means, squares, first = self._means, self._squares, number * self._length
+        means, squares, channels = self._means, self._squares, partial(repeat, self._channels, "channel")
 
-        def channels(body: Callable[[Any], Any]) -> Any:
-            return loop("channel", self._channels, body)
+        def element(pixel: Any, c: Any) -> Any:
+            """An element; the last index runs over all pixels, whose rows follow one another."""
+            place = (number * self._length + pixel) * self._channels + c
+            inner = [index(0)] * len(self._inner)
+            return tirx.BufferLoad(self._x, [*unravelled(n, self._outer), *inner, place])
 
-        def over(body: Callable[[Any, Any], Any]) -> Any:
-            return loop("pixel", length, lambda pixel: channels(lambda c: body(first + pixel, c)))
+        with channels() as c:
+            for each in (means, squares):
+                store(each, self._number(0.0), n, number, c)
+        with repeat(length, "pixel") as pixel, channels() as c:
+            store(means, means[n, number, c] + element(pixel, c), n, number, c)
+        with channels() as c:
+            store(means, means[n, number, c] * self._number(1.0 / length), n, number, c)
+        with repeat(length, "pixel") as pixel, channels() as c:
+            moved = element(pixel, c) - means[n, number, c]
+            store(squares, squares[n, number, c] + moved * moved, n, number, c)
 
-        def add(pixel: Any, c: Any) -> Any:
-            return tirx.BufferStore(means, means[n, number, c] + self._element(n, pixel, c), [n, number, c])
-
-        def add_square(pixel: Any, c: Any) -> Any:
-            moved = self._element(n, pixel, c) - means[n, number, c]
-            return tirx.BufferStore(squares, squares[n, number, c] + moved * moved, [n, number, c])
-
-        def clear(c: Any) -> Any:
-            return sequence([tirx.BufferStore(each, self._number(0.0), [n, number, c]) for each in (means, squares)])
-
-        def divide(c: Any) -> Any:
-            return tirx.BufferStore(means, means[n, number, c] * self._number(1.0 / length), [n, number, c])
-
-        return sequence([channels(clear), over(add), channels(divide), over(add_square)])
-
-    def _combined(self, n: Any, group: Any) -> Any:
+    def _combined(self, n: Any, group: Any) -> None:
         """The results for a group, from all parts of its channels."""
         centre, spread = (buffer(name, (1,), self._dtype) for name in ("centre", "spread"))
-        zero, count = index(0), self._pixels * self._width
+        zero, count, first = index(0), self._pixels * self._width, group * self._width
+        for each in (centre, spread):
+            add(tirx.AllocBuffer(each))
+            store(each, self._number(0.0), zero)
 
-        def over(body: Callable[[Any, Any, int], Any]) -> Any:
-            def channels(part: Any, length: int) -> Any:
-                return loop("c", self._width, lambda c: body(part, group * self._width + c, length))
+        def of_mean(part: Any, c: Any, length: int) -> Any:
+            return self._means[n, part, c] * self._number(length / count)
 
-            loops = []
-            if self._whole:
-                loops.append(loop("part", self._whole, lambda part: channels(part, self._length)))
-            if self._rest:
-                loops.append(channels(index(self._whole), self._rest))
-            return sequence(loops)
-
-        def add_mean(part: Any, c: Any, length: int) -> Any:
-            return tirx.BufferStore(
-                centre, centre[zero] + self._means[n, part, c] * self._number(length / count), [zero]
-            )
-
-        def add_spread(part: Any, c: Any, length: int) -> Any:
+        def of_spread(part: Any, c: Any, length: int) -> Any:
             moved = self._means[n, part, c] - centre[zero]
-            more = self._squares[n, part, c] + moved * moved * self._number(float(length))
-            return tirx.BufferStore(spread, spread[zero] + more, [zero])
+            return self._squares[n, part, c] + moved * moved * self._number(float(length))
 
-        def result(c: Any) -> Any:
-            at = [*self._outer_indices(n), group * self._width + c]
+        for total, value in ((centre, of_mean), (spread, of_spread)):
+            for start, number, length in ((0, self._whole, self._length), (self._whole, 1, self._rest)):
+                if number and length:
+                    with repeat(number, "part") as part, repeat(self._width, "c") as c:
+                        store(total, total[zero] + value(part + index(start), first + c, length), zero)
+        with repeat(self._width, "c") as c:
+            at = (*unravelled(n, self._outer), first + c)
             variance = spread[zero] * self._number(1.0 / count) + self._number(self._epsilon)
-            inverse = self._number(1.0) / tirx.sqrt(variance)
-            return sequence(
-                [tirx.BufferStore(self._mean, centre[zero], at), tirx.BufferStore(self._inverse, inverse, at)]
-            )
-
-        return sequence(
-            [
-                tirx.AllocBuffer(centre),
-                tirx.AllocBuffer(spread),
-                tirx.BufferStore(centre, self._number(0.0), [zero]),
-                tirx.BufferStore(spread, self._number(0.0), [zero]),
-                over(add_mean),
-                over(add_spread),
-                loop("c", self._width, result),
-            ]
-        )
+            store(self._mean, centre[zero], *at)
+            store(self._inverse, self._number(1.0) / tirx.sqrt(variance), *at)

@@ -24,8 +24,14 @@ from kintune.compiler.kernels.loops import index, loop, over, pieces, sequence
 from kintune.compiler.kernels.microkernel import Kernel, text_of, together
 from kintune.compiler.kernels.stages import Stages, computing_block
 from kintune.compiler.kernels.statements import block_over
-from kintune.compiler.programs.winograd_loops import half_of_tile, looped_tile_of_data, looped_tile_of_results
-from kintune.compiler.programs.winograd_tiles import Geometry, Place, transformed_weight
+from kintune.compiler.programs.winograd_tiles import (
+    Geometry,
+    Place,
+    half_of_tile,
+    tile_of_data,
+    tile_of_results,
+    transformed_weight,
+)
 from kintune.compiler.space.packing import PACKS
 
 __all__ = ["Blocking", "Blocks", "make_blocks", "product_kernel"]
@@ -149,7 +155,7 @@ class Blocks:
             begin = part * index(self.own * self.panel)
 
             def transformed(number: Any, lanes: int) -> Any:
-                return looped_tile_of_results(
+                return tile_of_results(
                     self.convolution, g, first + p, number, lanes, self.half, self.products,
                     lambda t, lane: self._product(t, p, number - begin, lane), self.epilogue,
                 )  # fmt: skip
@@ -176,7 +182,7 @@ class Blocks:
 
         def vector(number: Any) -> Any:
             def transformed(channel: Any, lanes: int) -> Any:
-                return looped_tile_of_data(self.convolution, g, tile, channel, lanes, self.half, target, at)
+                return tile_of_data(self.convolution, g, tile, channel, lanes, self.half, target, at)
 
             return self._vectors(number, g.channels, transformed)
 

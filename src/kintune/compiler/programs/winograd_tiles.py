@@ -1,4 +1,9 @@
-"""The transforms of one tile and some channels at once, unrolled: each value is bound to a variable."""
+"""The transforms of one tile and some channels at once, in loops over the tile's columns and then over its rows.
+
+Written out, the transforms of a tile of 6 x 6 are four hundred vector statements, which take the compiler half a
+second.  In loops they take it about half of that and run as fast.  Values that are transformed along columns lie in a
+buffer in the first cache, where many of them would be spilled in any case: no CPU has 36 registers.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +13,12 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Contraction
-from kintune.compiler.kernels.loops import INDEX, buffer, index, unravelled
-from kintune.compiler.programs.winograd_transforms import KERNEL, WEIGHTS
+from kintune.compiler.kernels.epilogue import Epilogue
+from kintune.compiler.kernels.loops import buffer, index, unravelled
+from kintune.compiler.programs.kernel_writer import add, bind, conditional, repeat, store, vector, written
+from kintune.compiler.programs.winograd_transforms import KERNEL, WEIGHTS, input_transform, output_transform
 
-__all__ = [
-    "Axis",
-    "Geometry",
-    "Lines",
-    "Place",
-    "place_of_tile",
-    "transformed_weight",
-]
+__all__ = ["Geometry", "Place", "half_of_tile", "tile_of_data", "tile_of_results", "transformed_weight"]
 
 _TYPE = "float32"
 
@@ -83,20 +83,20 @@ def _chosen(place: Any, values: Sequence[Any]) -> Any:
     return result
 
 
-def place_of_tile(p: Any, lines: Lines, g: Geometry) -> list[Any]:
+def _place_of_tile(p: Any, g: Geometry) -> list[Any]:
     """The image of a tile, and its place there."""
     places = unravelled(p, (g.images, g.high, g.wide))
-    return [each if isinstance(each, tirx.IntImm) else lines.let(each, INDEX) for each in places]
+    return [each if isinstance(each, tirx.IntImm) else bind(each) for each in places]
 
 
-class Axis(NamedTuple):
+class _Axis(NamedTuple):
     """One row or column of a tile: its place in the image, and the conditions under which it is inside."""
 
     place: Any
     inside: list[Any]
 
     @classmethod
-    def of(cls, tile: Any, offsets: tuple[int, int], count: int, extent: int, g: Geometry, row: Any = None) -> Axis:
+    def of(cls, tile: Any, offsets: tuple[int, int], count: int, extent: int, g: Geometry, row: Any = None) -> _Axis:
         """The row of a tile, one of `count`, at the first of the `offsets`, or `row` behind it; the image has `extent`.
 
         The last of the offsets is that of the last value of `row`.
@@ -108,32 +108,74 @@ class Axis(NamedTuple):
             inside.append(place < index(extent))
         return cls(place, inside)
 
-    def read(self, data: Any, image: Any, other: Axis, channel: Any) -> Any:
+    def read(self, data: Any, image: Any, other: _Axis, channel: Any) -> Any:
         """The value at this column and the row `other`; zero outside of the image."""
         load, inside = data[image, other.place, self.place, channel], [*other.inside, *self.inside]
         return tirx.if_then_else(tirx.all(*inside), load, tirx.const(0.0, _TYPE)) if inside else load
 
 
-class Lines:
-    """A sequence of statements: bindings of values, and stores."""
+def half_of_tile(g: Geometry) -> Any:
+    """The buffer for a tile that has been transformed along its columns, which each task allocates."""
+    return g.buffer("half", g.side, g.side, g.lanes)
 
-    def __init__(self) -> None:
-        self._statements: list[Any] = []
 
-    def let(self, value: Any, dtype: str = _TYPE) -> Any:
-        """A new variable that is bound to the value."""
-        variable = tirx.Var(f"v{len(self._statements)}", dtype)
-        self._statements.append(tirx.Bind(variable, value))
-        return variable
+def tile_of_data(
+    convolution: Contraction, g: Geometry, p: Any, first: Any, lanes: int, half: Any, target: Any, at: Place
+) -> Any:
+    """B^T d B of the tile `p` and as many channels as lanes from the `first` on; `half` is a `half_of_tile`."""
+    data, left = convolution.data, convolution.columns.before
+    _, height, width, _ = (int(extent) for extent in data.shape)
 
-    def add(self, statement: Any, conditions: Sequence[Any] = ()) -> None:
-        """Append a statement, which runs where all conditions hold."""
-        self._statements.append(tirx.IfThenElse(tirx.all(*conditions), statement, None) if conditions else statement)
+    def statements() -> None:
+        n, y, x = _place_of_tile(p, g)
+        offsets = [i - convolution.rows.before for i in range(g.side)]
+        down = [_Axis.of(y, (each, each), g.high, height, g) for each in offsets]
+        with repeat(g.side, "column") as j, vector(lanes) as lane:
+            across = _Axis.of(x, (-left, g.side - 1 - left), g.wide, width, g, j)
+            read = [bind(across.read(data, n, each, first + lane)) for each in down]
+            for i, value in enumerate(input_transform(g.m, read, bind)):
+                store(half, value, i, j, lane)
+        with repeat(g.side, "row") as i, vector(lanes) as lane:
+            read = [bind(half[i, index(j), index(lane)]) for j in range(g.side)]
+            for j, value in enumerate(input_transform(g.m, read, bind)):
+                store(target, value, *at(i * index(g.side) + index(j), first + lane))
 
-    def vectorised(self, lane: Any, lanes: int) -> Any:
-        """The statements for so many lanes at once."""
-        return tirx.For(lane, index(0), index(lanes), tirx.ForKind.VECTORIZED, tirx.SeqStmt(self._statements))
+    return written(statements)
 
-    def followed_by(self, statements: Sequence[Any]) -> Any:
-        """These statements, and then others."""
-        return tirx.SeqStmt([*self._statements, *statements])
+
+def tile_of_results(
+    convolution: Contraction,
+    g: Geometry,
+    p: Any,
+    first: Any,
+    lanes: int,
+    half: Any,
+    products: Any,
+    at: Place,
+    epilogue: Epilogue | None,
+) -> Any:
+    """A^T p A of the tile `p` and as many filters as lanes from the `first` on, and the epilogue of each."""
+    height, width = convolution.rows.results, convolution.columns.results
+
+    def result(value: Any, place: Sequence[Any]) -> None:
+        if epilogue is None:
+            store(convolution.result, value, *place)
+        else:
+            add(epilogue.store(value, place))
+
+    def statements() -> None:
+        n, y, x = _place_of_tile(p, g)
+        with repeat(g.side, "column") as j, vector(lanes) as lane:
+            read = [bind(products[tuple(at(index(i * g.side) + j, lane))]) for i in range(g.side)]
+            for i, value in enumerate(output_transform(g.m, read, bind)):
+                store(half, value, i, j, lane)
+        with repeat(g.m, "row") as i, vector(lanes) as lane:
+            down = _Axis.of(y, (0, g.m - 1), g.high, height, g, i)
+            read = [bind(half[i, index(j), index(lane)]) for j in range(g.side)]
+            for j, value in enumerate(output_transform(g.m, read, bind)):
+                across = _Axis.of(x, (j, j), g.wide, width, g)
+                element = bind(value)
+                with conditional(*down.inside, *across.inside):
+                    result(element, [n, down.place, across.place, first + lane])
+
+    return written(statements)
