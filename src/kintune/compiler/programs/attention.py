@@ -164,6 +164,8 @@ def _tile_tasks(case: _Case, tiling: Blocking, machine: Processor) -> Tasks:
     own = _FLOAT * p.columns * (p.depth + p.width)
     own += queries * p.columns / tiling.score_rows if queries > near else 0.0
     own += block * passes * (2 + across / tiling.mix_vectors) if block > near else 0.0
+    if not tiling.across and _FLOAT * min(tiling.keys, p.columns) * p.width > near:  # values, for each tile of queries
+        own += _FLOAT * p.columns * p.width * high / tiling.mix_rows
     return Tasks(p.heads * blocks, (scores, softmax, mix, finish, pack), own=own)
 
 

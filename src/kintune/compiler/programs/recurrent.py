@@ -99,7 +99,7 @@ class RecurrentProgram(TilingProgram[_Case, Tiling]):
         """The estimated cycles of a step of the core that has most tasks; None where the sums do not fit registers."""
         r, lanes = case.recurrence, min(machine.lanes, tiling.units)
         kernels = kernels_of(r, tiling, case.instruction, machine.lanes)
-        if any((k.rows + 1) * k.vectors >= machine.registers for k in kernels):
+        if any((k.rows + (k.rows > 1)) * k.vectors >= machine.registers for k in kernels):
             return None
         tiles, blocks = r.directions * tiling.tiles(r), r.batch // tiling.rows
         number = {ROWS: r.directions * blocks, STEPS: tiles}.get(case.way, 1)
@@ -109,10 +109,8 @@ class RecurrentProgram(TilingProgram[_Case, Tiling]):
         of_core = weights / min(number, machine.threads) if case.way == STEPS else read
         cells = Loop(each * tiling.rows * tiling.units / lanes, 2 * r.gates, r.gates, r.gates, functions=r.gates + 1)
         loops = [*(Calls(kernel, each) for kernel in kernels), cells]
-        from_own = of_core <= _OWN * machine.caches[1]
-        return cycles_of_tasks(
-            Tasks(number, loops, own=read if from_own else 0.0, shared=0.0 if from_own else read), machine
-        )
+        tasks, is_own = Tasks(number, loops), of_core <= _OWN * machine.caches[1]
+        return cycles_of_tasks(tasks._replace(own=read) if is_own else tasks._replace(shared=read), machine)
 
     def module(self, module: tvm.IRModule, case: _Case, tiling: Tiling, kept: frozenset[int]) -> tvm.IRModule:
         """The module whose `main` is the kernel."""
