@@ -27,7 +27,6 @@ _TALLEST = 14
 _SCORE_TILES, _MIX_TILES = 3, 2
 """How many register tiles a search chooses from; the others load more for their arithmetic."""
 _SHORT = (8, 4)
-_OWN = 0.5  # of the first cache, for what is read again
 _FLOAT = 4
 
 
@@ -160,7 +159,7 @@ def _tile_tasks(case: _Case, tiling: Blocking, machine: Processor) -> Tasks:
     pack = Loop(vectors * p.depth, 2, 2, 1)
     block = _FLOAT * min(tiling.keys, p.columns) * lanes * vectors  # of scores
     queries = _FLOAT * p.depth * lanes * vectors  # are read again for each tile of keys
-    near = _OWN * machine.caches[0]
+    near = machine.caches[0]
     own = _FLOAT * p.columns * (p.depth + p.width)
     own += queries * p.columns / tiling.score_rows if queries > near else 0.0
     own += block * passes * (2 + across / tiling.mix_vectors) if block > near else 0.0

@@ -128,7 +128,7 @@ class _Kernel:
         return _within(f"for d, k, g, u in T.grid({grid}):", _within(f'with T.sblock("{name}"):', block))
 
     def _regions(self) -> list[str]:
-        """What the recurrence reads and writes."""
+        """What the recurrence reads and writes; the parser does not find out what the micro-kernel does."""
         panels = [(name, self._panels(gates)) for gates, name in self.names.items()]
         read = [*panels, *(port for port in self.r.operands if port[0] != "recurrent")]
         reads = ", ".join(_whole(name, shape) for name, shape in read)
@@ -168,7 +168,7 @@ class _Kernel:
         Once all sequences of the tile have ended, states are carried over and outputs are zero.
         """
         size = self.rows * len(gates) * self.units
-        lines = [f"sums = T.sblock_alloc_buffer(({size},))"]
+        lines = [*self._regions(), f"sums = T.sblock_alloc_buffer(({size},))"]
         lines += [f'products = T.sblock_alloc_buffer(({size},), "int32")'] if self.instruction else []
         body = [*self._products(place, gates), *self._units(place, partial(self._cells, place, gates))]
         if not self.r.lengths:
@@ -249,9 +249,9 @@ class _Kernel:
         at = state.format("@")
         put = f"{level.format('@')} = {stored.format(q.level(at))}"
         body = [
-            "least = T.sblock_alloc_buffer((16,))",
-            "most = T.sblock_alloc_buffer((16,))",
-            'parts = T.sblock_alloc_buffer((16,), "int32")',
+            'least = T.sblock_alloc_buffer((16,), scope="local")',  # whose memory other buffers may not use afterwards
+            'most = T.sblock_alloc_buffer((16,), scope="local")',
+            'parts = T.sblock_alloc_buffer((16,), "int32", scope="local")',
             *_vector(VECTOR, "least[v] = T.float32(0)"),
             *_vector(VECTOR, "most[v] = T.float32(0)"),
             *_vector(VECTOR, "parts[v] = 0"),
