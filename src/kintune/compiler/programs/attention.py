@@ -160,7 +160,7 @@ def _tile_tasks(case: _Case, tiling: Blocking, machine: Processor) -> Tasks:
     block = _FLOAT * min(tiling.keys, p.columns) * lanes * vectors  # of scores
     queries = _FLOAT * p.depth * lanes * vectors  # are read again for each tile of keys
     near = machine.caches[0]
-    own = _FLOAT * p.columns * (p.depth + p.width)
+    own = float(_FLOAT * p.columns * (p.depth + p.width))
     own += queries * p.columns / tiling.score_rows if queries > near else 0.0
     own += block * passes * (2 + across / tiling.mix_vectors) if block > near else 0.0
     if not tiling.across and _FLOAT * min(tiling.keys, p.columns) * p.width > near:  # values, for each tile of queries

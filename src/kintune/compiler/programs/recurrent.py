@@ -108,7 +108,7 @@ class RecurrentProgram(TilingProgram[_Case, Tiling]):
         read = weights / {ROWS: r.directions, STEPS: tiles}.get(case.way, 1)
         of_core = weights / min(number, machine.threads) if case.way == STEPS else read
         cells = Loop(each * tiling.rows * tiling.units / lanes, 2 * r.gates, r.gates, r.gates, functions=r.gates + 1)
-        loops = [*(Calls(kernel, each) for kernel in kernels), cells]
+        loops: list[Loop | Calls] = [*(Calls(kernel, each) for kernel in kernels), cells]
         tasks, is_own = Tasks(number, loops), of_core <= _OWN * machine.caches[1]
         return cycles_of_tasks(tasks._replace(own=read) if is_own else tasks._replace(shared=read), machine)
 
