@@ -115,9 +115,10 @@ class Worker:
         while b"\n" not in self._pending:
             if left <= 0:
                 return b"", left
-            begun = time.monotonic()
+            begun, waited = time.monotonic(), _waited_for_processor(self._process.pid)
             ready = select.select([self._process.stdout], [], [], _LOOK_S)[0]
-            left -= min(time.monotonic() - begun, _LOOK_S)
+            waited = _waited_for_processor(self._process.pid) - waited
+            left -= max(min(time.monotonic() - begun, _LOOK_S) - waited, 0.0)
             if ready:
                 read = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not read:
@@ -125,6 +126,14 @@ class Worker:
                 self._pending += read
         line, _, self._pending = self._pending.partition(b"\n")
         return line, left
+
+
+def _waited_for_processor(pid: int) -> float:
+    """The seconds for which the first thread of a process was ready and did not run; 0 where that is not known."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _ended(stage: str, hung: bool, code: int | None, request: _Request, operators: tuple[str, ...]) -> GraphVerdict:

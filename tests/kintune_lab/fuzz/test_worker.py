@@ -17,12 +17,17 @@ from kintune_lab.fuzz.worker import Worker
 
 
 @pytest.mark.parametrize(
-    ("answers_at", "kind", "looks"), [(5, VerdictKind.RIGHT, 5), (None, VerdictKind.NOT_COMPARED, 30)]
+    ("answers_at", "waits", "kind", "looks"),
+    [
+        (5, 0.0, VerdictKind.RIGHT, 5),
+        (None, 0.0, VerdictKind.NOT_COMPARED, 30),
+        (None, 0.5, VerdictKind.NOT_COMPARED, 60),
+    ],
 )
 def test_time_in_which_both_are_stopped_does_not_count(
-    monkeypatch: pytest.MonkeyPatch, answers_at: int | None, kind: VerdictKind, looks: int
+    monkeypatch: pytest.MonkeyPatch, answers_at: int | None, waits: float, kind: VerdictKind, looks: int
 ) -> None:
-    """An hour passes in each look at the process, of which a second counts."""
+    """An hour passes in each look at the process, of which a second counts, less what it waits for a processor."""
     reads, writes = os.pipe()
     answer = msgspec.json.encode({"verdict": GraphVerdict(VerdictKind.RIGHT)}) + b"\n"
     looked: list[int] = []
@@ -35,10 +40,11 @@ def test_time_in_which_both_are_stopped_does_not_count(
         return [], [], []
 
     process = SimpleNamespace(
-        stdin=io.BytesIO(), stdout=os.fdopen(reads, "rb"), poll=lambda: None, wait=lambda: 0, returncode=None,
+        pid=0, stdin=io.BytesIO(), stdout=os.fdopen(reads, "rb"), poll=lambda: None, wait=lambda: 0, returncode=None,
         kill=lambda: None, communicate=lambda: None,
     )  # fmt: skip
     monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=itertools.count(0, 3600).__next__))
+    monkeypatch.setattr(worker, "_waited_for_processor", lambda pid: waits * len(looked))
     monkeypatch.setattr(worker, "select", SimpleNamespace(select=look))
     tried = Worker("onnx", 0, patience=30.0)
     monkeypatch.setattr(tried, "_process", process)

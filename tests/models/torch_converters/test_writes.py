@@ -139,6 +139,7 @@ def test_views_by_strides_are_those_of_memory(compare: Compare) -> None:
                 torch.as_strided_scatter(x, source, size, stride),
                 torch.as_strided_scatter(x.t(), source, size, stride, 5),
             ),
+            *(torch.diagonal_scatter(x, source[0], 2), torch.diagonal_scatter(x, source[0], -1, 0, 1)),
             *(torch.permute_copy(x, (1, 0)), torch.narrow_copy(x, 1, 1, 2), *torch.unbind_copy(x)),
         )
 

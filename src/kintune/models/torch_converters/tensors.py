@@ -179,8 +179,17 @@ def _places(t: Translation, a: SimpleNamespace) -> torch.Tensor:
 
 
 def _as_strided_scatter(t: Translation, a: SimpleNamespace) -> Expression:
-    """Elements replaced at the places of a view by strides."""
-    places, size = _places(t, a).flatten(), math.prod(shape_of(a.self))
+    return _replaced(t, a, _places(t, a).flatten())
+
+
+def _diagonal_scatter(t: Translation, a: SimpleNamespace) -> Expression:
+    numbers = torch.arange(math.prod(shape_of(a.self))).reshape(shape_of(a.self))
+    return _replaced(t, a, numbers.diagonal(a.offset, a.dim1, a.dim2).flatten())
+
+
+def _replaced(t: Translation, a: SimpleNamespace, places: torch.Tensor) -> Expression:
+    """Elements replaced at these places, by number."""
+    size = math.prod(shape_of(a.self))
     origin = torch.arange(size).index_put((places,), size + torch.arange(len(places)))
     values = t.reshape(t.cast(a.src, dtype_of(a.self)), [len(places)])
     both = t.concat([t.reshape(a.self, [size]), values], 0)
@@ -462,5 +471,6 @@ CONVERTERS: dict[str, Converter] = {
     "slice_scatter.default": _slice_scatter,
     "select_scatter.default": _select_scatter,
     "as_strided_scatter.default": _as_strided_scatter,
+    "diagonal_scatter.default": _diagonal_scatter,
 }
 """Operator of aten -> its converter."""
