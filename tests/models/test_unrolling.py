@@ -143,6 +143,27 @@ def test_a_scan_over_any_axis_in_any_direction(opset: int) -> None:
     )
 
 
+def test_a_scan_over_what_another_reads_in_a_step_or_over_its_state() -> None:
+    written_out(
+        parsed(
+            """nested (float[3] s, float[4, 2, 3] a) => (float[3] t, float[4, 3] all) {
+                t, all = Scan <num_scan_inputs = 1,
+                        body = step (float[3] u, float[2, 3] p) => (float[3] v, float[3] w) {
+                    x = Scan <num_scan_inputs = 1, body = inner (float[3] i, float[3] q) => (float[3] r) {
+                        r = Add (i, q)
+                    }> (u, p)
+                    zero = Constant <value = float {0}> ()
+                    y, v = Scan <num_scan_inputs = 1, body = each (float i1, float q1) => (float r1, float o1) {
+                        r1 = Add (i1, q1)
+                        o1 = Identity (r1)
+                    }> (zero, u)
+                    w = Add (x, y)
+                }> (s, a)
+            }"""
+        )
+    )
+
+
 DEPENDS = """depends (float[3] x) => (float[3] y) {
     n = Constant <value = int64 {4}> ()
     yes = Constant <value = bool {1}> ()

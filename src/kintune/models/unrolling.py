@@ -129,13 +129,16 @@ def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 class _Writer:
-    """Writes loops out; `known` has the values that are followed, `shapes` those of tensors outside of loops."""
+    """Writes loops out; `known` has the values that are followed, `shapes` those of tensors outside of loops.
 
-    def __init__(self, opset: int, known: Mapping[str, NDArray[Any]], shapes: Mapping[str, Sequence[int]]) -> None:
+    What a Scan reads in a step, and its state, have shapes that follow from them.
+    """
+
+    def __init__(self, opset: int, known: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._left = _MOST_NODES
         self._opset = opset
         self._known = dict(known)
-        self._shapes = shapes
+        self._shapes = dict(shapes)
 
     def steps(self, node: NodeProto) -> list[NodeProto]:
         """The nodes that compute what the loop computes.
@@ -194,7 +197,13 @@ class _Writer:
                 index = self._constant(written, f"{body.name}/{number}/index_{place}", at)
                 parts.append(f"{body.name}/{number}/part_{place}")
                 written.append(helper.make_node("Gather", [name, index], [parts[-1]], name=parts[-1], axis=axis))
+                if (shape := self._shapes.get(name)) is not None:
+                    axis %= len(shape)
+                    self._shapes[parts[-1]] = (*shape[:axis], *shape[axis + 1 :])
             results = self._step(written, body, number, [*state, *parts])
+            for name, result in zip(state, results, strict=False):  # a state keeps its shape
+                if name in self._shapes:
+                    self._shapes[result] = self._shapes[name]
             state = results[: len(state)]
             for made, name in zip(collected, results[len(state) :], strict=False):
                 made.append(name)

@@ -120,11 +120,14 @@ def _is_undefined(node: _Node, given: Mapping[str, torch.Tensor], results: Seque
     """Whether PyTorch leaves results open.
 
     They are parts of a decomposition that there is not, as its last result says, places among equal elements or among
-    boundaries without an order, or what overflows in half precision, since what does so inside of an operator depends
-    on how it is computed.
+    boundaries without an order, derivatives at poles, which are as large as pi is inexact, or what overflows in half
+    precision, since what does so inside of an operator depends on how it is computed.
     """
     if any(each.dtype == torch.float16 and not each.isfinite().all() for each in results):
         return bool(all(given[name].isfinite().all() for name in node.reads))
+    if "polygamma" in node.operator:
+        data = given[node.reads[0]].double()
+        return bool(((data < 0) & (data == data.floor())).any())
     if node.operator.endswith("_ex"):
         return bool(results[-1].any())
     if node.operator in _BOUNDARIES:

@@ -19,6 +19,8 @@ T = torch.tensor
         ("topk", [T([2.0, 2])], [T([2.0]), T([1])], True),
         ("bucketize", [T([0.5]), T([0.0, 1])], [T([1])], False),
         ("bucketize", [T([0.5]), T([1.0, 0])], [T([1])], True),
+        ("polygamma polygamma_n_1", [T([-1.5, 2])], [T([9.4, 0.6])], False),
+        ("polygamma polygamma_n_1", [T([-1.5, -2])], [T([9.4, 6.6e32])], True),
         ("exp", [T([9.0]).half()], [T([8103.0]).half()], False),
         ("exp", [T([99.0]).half()], [T([torch.inf]).half()], True),
     ],

@@ -65,6 +65,11 @@ def test_antialias_and_what_lies_outside(compare: Any, make_case: Any) -> None:
     compare(cases, 19)
 
 
+def test_an_axis_without_elements(compare: Any, make_case: Any) -> None:
+    x, by = draw(1, 2, 2, 1), scales(1, 1, 2, 0.5)
+    compare([make_case("Resize", x, None, by, constant=[2], mode=mode) for mode in ("nearest", "linear")], 19)
+
+
 def test_old_operator_sets(compare: Any, make_case: Any) -> None:
     x = draw(1, 2, 3, 4)
     for mode in ("nearest", "linear"):

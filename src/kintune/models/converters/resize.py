@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.models.converters.node import Convert, Node, like
+from kintune.models.converters.node import Convert, Node, empty, like
 from kintune.models.expressions import along_axis, dtype_of, shape_of
 from kintune.models.interpolation import resized
 
@@ -150,6 +150,9 @@ def _resized(
     node: Node, data: relax.Expr, axes: list[_Axis], mode: str, transformation: str, rounding: str
 ) -> relax.Expr:
     dtype, shape = dtype_of(data), shape_of(data)
+    outputs = {axis.axis: axis.output for axis in axes}
+    if 0 in outputs.values():
+        return empty([outputs.get(axis, extent) for axis, extent in enumerate(shape)], dtype)
     mode = "linear" if mode == "bilinear" else mode
     result = data
     inside: NDArray[Any] = np.ones((1,) * len(shape), bool)
