@@ -20,6 +20,12 @@ def test_an_option_that_is_added_in_one_place_is_found_everywhere() -> None:
     assert set(found["refused"]) == {"toys must be 1 or more and at most 9, and is 10"}
     assert found["compiles"]
     assert (found["run"], found["sent"], found["submitted"]) == (3, 3, 3)
+    assert found["kept"] == [True, True]
+    assert found["sent_too"]
+    assert found["told_too"] == "Soft: False, it is loud, Size: 2.5, Colour: green, Side: right, Called: x y"
+    assert "--no-soft Be hard." in " ".join(found["help"]["submit"].split())
+    assert "--size FLOAT Size. [default: as large as it gets]" in " ".join(found["help"]["tune"].split())
+    assert "--loud" not in found["help"]["compile"]  # its section is about the search
     assert found["told"] == [["3 toys at hand"], "3 toys at hand"]
     assert found["schema"] == {
         "default": 1, "description": "Number of toys.", "maximum": 9, "minimum": 1, "title": "Toys", "type": "integer"

@@ -21,6 +21,12 @@ TOY = """    toys: Annotated[int, option(
         "Number of toys.", Section.CHECKS, ge=1, le=9, label="Toys at hand", hint="Nine at most", see="cli.md#toys",
         told="{} toys at hand",
     )] = 1
+    soft: Annotated[bool, option("Be soft.", Section.PLACEMENT, off="Be hard.")] = True
+    loud: Annotated[bool, option("Be loud.", Section.BUDGET, told="it is loud")] = False
+    size: Annotated[float, option("Size.", Section.CHECKS, gt=0, without="as large as it gets")] | None = None
+    colour: Annotated[Literal["red", "green", "blue"], option("Colour.", Section.MODEL)] | None = None
+    side: Annotated[Literal["left", "right"], option("Side.", Section.MODELS)] = "left"
+    called: Annotated[str, option("Name.", Section.LOGS, most=9)] | None = None
 """
 _BEFORE = "    seed: Annotated[int, option(\n"
 _TOOLS = Path(__file__).parents[2] / "tools"
@@ -78,6 +84,7 @@ def faces() -> dict[str, Any]:
     from kintune.service.web.schemas import JobRequestIn
 
     toys: Any = {"toys": 3}
+    others: Any = {"soft": False, "loud": True, "size": 2.5, "colour": "green", "side": "right", "called": "x y"}
     many: Any = {"toys": 10}
     model = api.load("zoo:resnet18")
     options = Options.of(TuneConfig(**toys))
@@ -99,6 +106,9 @@ def faces() -> dict[str, Any]:
         "sent": msgspec.structs.asdict(JobRequestIn.model_validate(toys).wanted())["toys"],
         "form": {name: element[name] for name in ("hint", "model-value")},
         "submitted": msgspec.structs.asdict(request)["toys"],
+        "kept": [form_with(wanted)[1] == wanted for wanted in (JobRequest(), JobRequest(**toys, **others))],
+        "sent_too": JobRequestIn.model_validate(others).wanted() == JobRequest(**others),
+        "told_too": describe_request(JobRequest(**others)),
         "words": [in_fields("leave --toys out"), spoken("toys must be few")],
         "pages": tables.with_tables(blocks, "python.md"),
         "reference": tables.python(),

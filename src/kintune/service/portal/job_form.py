@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -171,8 +171,9 @@ class JobForm:
             return ui.select(words, label=label, value=value or 0), lambda said: said or None
         if option.kind is str:
             return ui.input(label, value=value or "").props("clearable"), lambda said: (said or "").strip() or default
-        if value is None and shown.without:
-            value = float(shown.without)
+        if value is None:
+            with suppress(ValueError):  # what holds without a value may be no number
+                value = float(shown.without)
         return ui.number(label, value=value, step=shown.step), partial(_number, option)
 
     def _changed(self) -> None:
