@@ -28,6 +28,7 @@ _BESIDE = 0.05  # of the shorter of computing and reading from far, which does n
 _TASK = 300.0
 _LAUNCH = 5000.0  # cycles of another parallel loop
 _WAKE = 1500.0  # cycles until other threads have begun
+_COVERED = 0.5  # of the reads in order from the second cache, which the hardware begins early enough
 _FULL = 1.1  # times as long where sums and weights leave no register for the data
 _WAY, _OF_WAYS, _EVICTED = 4096, 0.75, 1.6
 """Rows at a distance that share too many of the sets of a way of the first cache take so many times as long."""
@@ -76,21 +77,23 @@ class Calls(NamedTuple):
 class Tasks(NamedTuple):
     """`number` tasks, each of so many `loops`, which it runs so many `times`.
 
-    A task reads bytes from its `own` second cache and from the `shared` one.  Other cores write to the cache lines of
-    `contended` rows of its results as well.
+    A task reads bytes from its `own` second cache, anywhere or in `order`, and from the `shared` one.  Other cores
+    write to the cache lines of `contended` rows of its results as well.
     """
 
     number: int
     loops: Sequence[Loop | Calls]
     times: float = 1.0
     own: float = 0.0
+    order: float = 0.0
     shared: float = 0.0
     contended: float = 0.0
 
 
 def cycles_of_tasks(tasks: Tasks, machine: Processor) -> float:
     """The estimated cycles of the core that has the most tasks."""
-    read = tasks.own / _OWN_BYTES + tasks.shared / _SHARED_BYTES + tasks.contended * _CONTENDED
+    own = tasks.own + (1 - _COVERED) * tasks.order
+    read = own / _OWN_BYTES + tasks.shared / _SHARED_BYTES + tasks.contended * _CONTENDED
     return -(-tasks.number // machine.threads) * (tasks.times * sum(loop.cycles for loop in tasks.loops) + read + _TASK)
 
 

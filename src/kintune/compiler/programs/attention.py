@@ -160,12 +160,12 @@ def _tile_tasks(case: _Case, tiling: Blocking, machine: Processor) -> Tasks:
     block = _FLOAT * min(tiling.keys, p.columns) * lanes * vectors  # of scores
     queries = _FLOAT * p.depth * lanes * vectors  # are read again for each tile of keys
     near = machine.caches[0]
-    own = float(_FLOAT * p.columns * (p.depth + p.width))
-    own += queries * p.columns / tiling.score_rows if queries > near else 0.0
-    own += block * passes * (2 + across / tiling.mix_vectors) if block > near else 0.0
+    read = float(_FLOAT * p.columns * (p.depth + p.width))
+    read += queries * p.columns / tiling.score_rows if queries > near else 0.0
+    read += block * passes * (2 + across / tiling.mix_vectors) if block > near else 0.0
     if not tiling.across and _FLOAT * min(tiling.keys, p.columns) * p.width > near:  # values, for each tile of queries
-        own += _FLOAT * p.columns * p.width * high / tiling.mix_rows
-    return Tasks(p.heads * blocks, (scores, softmax, mix, finish, pack), own=own)
+        read += _FLOAT * p.columns * p.width * high / tiling.mix_rows
+    return Tasks(p.heads * blocks, (scores, softmax, mix, finish, pack), order=read)
 
 
 def _tiles(rows: int, vectors: int, height: int, width: int, depth: int, passes: int = 1) -> Loop:

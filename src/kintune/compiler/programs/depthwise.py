@@ -41,7 +41,6 @@ _MOST_PRODUCTS = 320  # that are written out for a row of the kernel
 _LEAST_FLOPS = 2e4  # of a convolution that is worth a kernel of its own
 
 _INSIDE = 0.6  # of the first cache, for rows that are read again
-_COVERED = 0.65  # of the reads of whole rows, which the hardware begins early enough
 
 
 class DepthwiseConvolution(SumProgram[VectorCase, Tiling]):
@@ -112,11 +111,12 @@ class DepthwiseConvolution(SumProgram[VectorCase, Tiling]):
         line = 4.0 * columns.size * strips.width
         is_inside = rows.kernel * line * (1 if tiling.tall else own) <= _INSIDE * machine.caches[0]
         again = min(rows.stride, rows.kernel) if is_inside else rows.kernel
-        read = times * again * line * (1 if tiling.tall else 1 - _COVERED)
+        read = times * again * line
         loops = _loops_of_row(rows.kernel, columns, tiling.columns, tiling.vectors)
         contended = own_rows * columns.results if is_contended(tiling.parts, strips.width * own, channels) else 0
         number = case.images * tiling.blocks * tiling.parts
-        return cycles_of_tasks(Tasks(number, loops, times, read, contended=contended), machine)
+        tasks = Tasks(number, loops, times, contended=contended)
+        return cycles_of_tasks(tasks._replace(own=read) if tiling.tall else tasks._replace(order=read), machine)
 
     def stages(self, case: VectorCase, tiling: Tiling, kept: frozenset[int]) -> Stages:
         """What computes the convolution, and what follows it."""
