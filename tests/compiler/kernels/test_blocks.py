@@ -118,3 +118,50 @@ def test_offsets_are_what_is_added_to_the_variables(text: str, found: int | None
     index = tirx.const(index, "int64") if isinstance(index, int) else index
     assert is_offset_of(index, (x, y)) == found
     assert is_offset_of(tirx.const(4, "int64"), ()) == 4
+
+
+def rebuilt(function: Any, changed: Any) -> Any:
+    """The function whose first block, with its loops, is replaced by a statement."""
+    from kintune.compiler.kernels.blocks import nests_of
+    from kintune.compiler.kernels.loops import as_root, sequence
+
+    first, second = nests_of(function) or []
+    return function.with_body(as_root(sequence([changed(first), second.statement]), function.body.block.alloc_buffers))
+
+
+def test_what_is_written_otherwise_is_not_read() -> None:
+    """Loops from 1, a buffer inside, and no blocks at all."""
+    import tvm
+    from tvm import tirx
+
+    from kintune.compiler.kernels.blocks import nests_of
+    from kintune.compiler.kernels.cutting import cut
+    from kintune.compiler.kernels.loops import buffer
+
+    function = module_of()["main"]
+
+    def late(nest: Any) -> Any:
+        loop = nest.statement
+        return tirx.For(loop.loop_var, tirx.IntImm("int64", 1), loop.extent, loop.kind, loop.body)
+
+    def with_a_buffer(nest: Any) -> Any:
+        block, own = nest.block, buffer("own", (1,), "float32")
+        made = tvm.s_tir.SBlock(
+            block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init, [own]
+        )
+        inner = nest.statement
+        loops = []
+        while isinstance(inner, tirx.For):
+            loops.append(inner)
+            inner = inner.body
+        found: Any = tvm.s_tir.SBlockRealize(inner.iter_values, inner.predicate, made)
+        for each in reversed(loops):
+            found = tirx.For(each.loop_var, each.min, each.extent, each.kind, found)
+        return found
+
+    assert len(nests_of(rebuilt(function, lambda nest: nest.statement)) or []) == 2
+    for changed in (late, with_a_buffer):
+        assert nests_of(rebuilt(function, changed)) is None
+    nothing = tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0)))
+    assert nests_of(nothing) is None
+    assert cut(nothing) is None

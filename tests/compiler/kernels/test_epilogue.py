@@ -153,6 +153,21 @@ def test_what_is_none_is_not_read(name: str) -> None:
     assert check(module_of((2, 3, 3), [name, "relu"])) == (name not in UNLIKE)
 
 
+@pytest.mark.parametrize(("by", "known"), [((3, 3), True), ((4, 3), False), ((3, 4), False), ((4, 4), False)])
+def test_the_last_two_axes_are_one_by_the_extent_of_the_last(by: tuple[int, int], known: bool) -> None:
+    import tvm
+    from tvm import te
+
+    module = module_of((4, 3), [])
+    data, weight, _ = (te.placeholder(tuple(map(int, p.shape)), name=str(p.name)) for p in module["main"].params)
+    k = te.reduce_axis((0, 3), "k")
+    sums = te.compute((4, 3), lambda r, f: te.sum(data[r, k] * weight[k, f], axis=k), name="sums")
+    merged = te.compute((12,), lambda at: sums[at // by[0], at % by[1]] + 1.0, name="merged")
+    function = te.create_prim_func([data, weight, merged], index_dtype_override="int64")
+    function = function.with_attrs({"global_symbol": "main", "layout_free_buffers": [1]})
+    assert check(tvm.IRModule({"main": function})) == known
+
+
 def test_the_last_two_axes_may_be_one_of_the_result() -> None:
     """As in a sum of groups, whose filters are one axis behind it."""
     from kintune.compiler.kernels.reading import joined

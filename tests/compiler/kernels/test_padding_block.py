@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.tvm
 FORMS = ("greater or equal", "greater", "less or equal", "less")
 DEFECTS = (
     *("late", "early", "narrow", "wide", "turned", "axes exchanged", "doubled", "either", "cast", "computed", "summed"),
-    *("negative", "the border is read", "longer"),
+    *("negative", "cropped", "the border is read", "longer", "nested the other way"),
 )
 
 
@@ -37,6 +38,8 @@ def block_of(
     border = te.placeholder((1,), "float32", "border")
     whole = [b + n + a for b, n, a in zip(before, shape, after, strict=True)]
     whole[-1] += defect == "longer"
+    if defect == "cropped":
+        whole[0] = shape[0] - 1
     shift = {"late": 1, "early": -1}.get(defect, 0)
 
     def element(*at: Any) -> Any:
@@ -66,6 +69,8 @@ def block_of(
             place = place[::-1]
         elif defect == "doubled":
             place[0] = place[0] * 2
+        elif defect == "cropped":
+            place[0] = at[0] + 1
         elif defect == "negative":
             place[0] = -place[0]
         read = data[tuple(place)]
@@ -76,6 +81,8 @@ def block_of(
             read = read + tirx.const(1.0, "float32")
         if not conditions:
             return read
+        if defect == "nested the other way":
+            return tirx.if_then_else(functools.reduce(lambda a, b: tirx.And(b, a), conditions[::-1]), read, around)
         joined = tirx.any(*conditions) if defect == "either" and len(conditions) > 1 else tirx.all(*conditions)
         return tirx.if_then_else(joined, read, around)
 
@@ -122,4 +129,4 @@ def test_a_border_is_what_its_reading_says(shape: Any, before: Any, after: Any, 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_what_is_no_border_of_one_value_is_not_read(defect: str) -> None:
     known = check(block_of((3, 3, 3), (1, 0, 1), (1, 0, 2), (FORMS[0], FORMS[3]), defect, 0.0))
-    assert known == (defect in ("the border is read", "longer"))
+    assert known == (defect in ("the border is read", "longer", "nested the other way"))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.convolutions import Case, workload
 from tests.support.interpreter import evaluate, interpreted
-from tests.support.sums import SUMS, FewBits
+from tests.support.sums import SUMS, BytesOfImage, FewBits
 
 pytestmark = pytest.mark.tvm
 
@@ -369,7 +369,7 @@ def loose_module(case: Loose) -> Any:
     return tvm.IRModule({"main": function.with_attr("layout_free_buffers", [1])})
 
 
-@settings(MOSTLY, max_examples=200)
+@settings(MOSTLY, max_examples=400)
 @given(loose_sums())
 def test_whatever_a_sum_reads_its_reading_says_so_or_nothing(case: Loose) -> None:
     module = loose_module(case)
@@ -687,7 +687,12 @@ def further_modules() -> list[Any]:
     sums = te.compute((2, 3, 5), element, name="sums")
     function = te.create_prim_func([data, weight, sums], index_dtype_override="int64")
     batched = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-    return [workload(grouped), batched, *products]
+    apart = [
+        BytesOfImage(Case(6, 6, 3, 2, kernel=kernel, dilation=(2, 3), pads=pads), 7)
+        for kernel in ((1, 3), (3, 1), (1, 1))
+        for pads in ((0, 0, 0, 0), (1, 2, 0, 3))
+    ]
+    return [workload(grouped), batched, *products, *(each.module() for each in apart)]
 
 
 def check_notes(module: Any) -> list[tuple[str, str]]:
@@ -720,4 +725,8 @@ def test_what_lowering_says_is_what_the_loops_say(data: st.DataObject, kind: str
 
 def test_so_it_is_of_sums_that_no_layer_has() -> None:
     kinds = [each for module in further_modules() for each in check_notes(module)]
-    assert sorted(set(kinds)) == [("blockwise", "dense"), ("bytes", "batched"), ("floats", "grouped")]
+    assert sorted(set(kinds)) == [
+        ("blockwise", "dense"),
+        *(("bytes", "batched"), ("bytes", "dense")),
+        ("floats", "grouped"),
+    ]

@@ -72,8 +72,7 @@ def restored(module: tvm.IRModule, prologue: tvm.tirx.PrimFunc | None) -> tvm.IR
     read = [load.source for load in loads_in(prologue.body)]
     free = [at for at in sorted(weight_positions(function)) if not _is_among(prologue.params[at], read)]
     made = tvm.tirx.PrimFunc(list(function.params)[:-1], function.body, function.ret_type, function.attrs)
-    made = made.with_attr(LAYOUT_FREE, free) if free else made.without_attr(LAYOUT_FREE)
-    return tvm.IRModule({"main": made}, attrs=module.attrs)
+    return tvm.IRModule({"main": made.with_attr(LAYOUT_FREE, free)}, attrs=module.attrs)
 
 
 def _is_among(buffer: Any, others: Sequence[Any]) -> bool:

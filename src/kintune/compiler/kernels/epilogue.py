@@ -78,7 +78,7 @@ def epilogue_of(nests: Sequence[Loops], name: str) -> Epilogue | None:
         return None
     reader, shape = readers[0], constant_shape(source)
     block = reader.block
-    if not isinstance(block.body, tvm.tirx.BufferStore) or block.init is not None or reader.variables(reducing=True):
+    if not isinstance(block.body, tvm.tirx.BufferStore) or reader.variables(reducing=True):
         return None
     analyzer = tvm.sym.Analyzer()
     for each in block.iter_vars:

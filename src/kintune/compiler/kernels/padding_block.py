@@ -38,7 +38,7 @@ def padding_of(nest: Loops) -> Padding | None:
     same = len(store.indices) == len(variables) and all(
         a.same_as(b) for a, b in zip(store.indices, variables, strict=True)
     )
-    if nest.block.init is not None or not same:
+    if not same:  # nor is a sum, which has further variables
         return None
     inside, load, value = _guarded(store.value)
     if load is None:

@@ -120,8 +120,8 @@ def _alone(module: tvm.IRModule, function: tvm.tirx.PrimFunc, types: str, kinds:
         return None
     schedule = plain_schedule(module)
     try:
-        blocks = schedule.get_child_blocks(schedule.get_sblock("root", func_name="main"))
-        core = schedule.get_sblock(str(sums[0].name_hint), func_name="main")
+        blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+        core = schedule.get_sblock(str(sums[0].name_hint))
         kept = {schedule.get(block).name_hint for block in (core, *schedule.get_producers(core))}
         for block in blocks:
             if schedule.get(block).name_hint not in kept and schedule.get_consumers(block):
