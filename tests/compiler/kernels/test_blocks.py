@@ -85,12 +85,13 @@ CHANGES: dict[str, Callable[[Any], None]] = {
 }
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 4)])
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_schedule_has_changed_is_not_read(change: str) -> None:
+def test_what_a_schedule_has_changed_is_not_read(change: str, shape: tuple[int, ...]) -> None:
     from kintune.compiler.kernels.blocks import nests_of
     from kintune.compiler.tir import plain_schedule
 
-    schedule = plain_schedule(module_of())
+    schedule = plain_schedule(module_of(shape))
     CHANGES[change](schedule)
     assert nests_of(schedule.mod["main"]) is None
 
@@ -130,7 +131,7 @@ def rebuilt(function: Any, changed: Any) -> Any:
 
 
 def test_what_is_written_otherwise_is_not_read() -> None:
-    """Loops from 1, a buffer inside, and no blocks at all."""
+    """Loops from 1, or over a part; a buffer inside; no blocks at all."""
     import tvm
     from tvm import tirx
 
@@ -143,6 +144,10 @@ def test_what_is_written_otherwise_is_not_read() -> None:
     def late(nest: Any) -> Any:
         loop = nest.statement
         return tirx.For(loop.loop_var, tirx.IntImm("int64", 1), loop.extent, loop.kind, loop.body)
+
+    def short(nest: Any) -> Any:
+        loop = nest.statement
+        return tirx.For(loop.loop_var, loop.min, tirx.IntImm("int64", 3), loop.kind, loop.body)
 
     def with_a_buffer(nest: Any) -> Any:
         block, own = nest.block, buffer("own", (1,), "float32")
@@ -160,7 +165,7 @@ def test_what_is_written_otherwise_is_not_read() -> None:
         return found
 
     assert len(nests_of(rebuilt(function, lambda nest: nest.statement)) or []) == 2
-    for changed in (late, with_a_buffer):
+    for changed in (late, short, with_a_buffer):
         assert nests_of(rebuilt(function, changed)) is None
     nothing = tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0)))
     assert nests_of(nothing) is None

@@ -130,3 +130,17 @@ def test_a_border_is_what_its_reading_says(shape: Any, before: Any, after: Any, 
 def test_what_is_no_border_of_one_value_is_not_read(defect: str) -> None:
     known = check(block_of((3, 3, 3), (1, 0, 1), (1, 0, 2), (FORMS[0], FORMS[3]), defect, 0.0))
     assert known == (defect in ("the border is read", "longer", "nested the other way"))
+
+
+def test_a_copy_to_more_axes_is_no_border() -> None:
+    import tvm
+    from tvm import te, tirx
+
+    data, border = te.placeholder((3, 3), "float32", "data"), te.placeholder((1,), "float32", "border")
+    padded = te.compute(
+        (3, 4, 2),
+        lambda i, j, k: tirx.if_then_else(tirx.all(j < 3, k < 1), data[i, j], tirx.const(0.0, "float32")),
+        name="padded",
+    )
+    function = te.create_prim_func([data, border, padded], index_dtype_override="int64")
+    assert not check(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))

@@ -51,6 +51,7 @@ DEFECTS = (
     *("row late", "column late", "row turned round", "column turned round", "rows for columns", "channel late"),
     *("weights read again", "data read again", "no weights", "float64", "starts at one", "a difference", "no product"),
     *("places swapped", "filters halved", "one channel less", "padded with ones", "padding read twice", "image late"),
+    *("padded channels", "padded images"),
 )
 
 
@@ -74,13 +75,18 @@ def module_of(case: Sum) -> Any:
     of_data = case.filters if case.channels == "depthwise" else case.depth
     of_data += shift[3] + (case.defect == "one channel less")
     pads = case.pads or (0, 0, 0, 0)
+    if case.pads is not None:
+        of_data -= case.defect == "padded channels"
+        shift = (shift[0] - (case.defect == "padded images"), *shift[1:])
     inner = (case.images + shift[0], height - pads[0] - pads[2], width - pads[1] - pads[3], *lead, of_data)
     data = te.placeholder(inner, dtype, "data")
     around = data
     if case.pads is not None:
         nothing = (0,) * len(lead) + (0,)
         value = 1.0 if case.defect == "padded with ones" else 0.0
-        around = topi.nn.pad(data, (0, *pads[:2], *nothing), (0, *pads[2:], *nothing), pad_value=value, name="pad_temp")
+        more = int(case.defect == "padded images"), int(case.defect == "padded channels")
+        after = (more[0], *pads[2:], *nothing[:-1], more[1])
+        around = topi.nn.pad(data, (0, *pads[:2], *nothing), after, pad_value=value, name="pad_temp")
     sizes: dict[int, int] = dict(zip(case.axes, (tall, wide, case.depth, case.filters), strict=True))
     if case.channels == "depthwise":
         del sizes[case.axes[2]]
@@ -97,7 +103,7 @@ def module_of(case: Sum) -> Any:
         if case.defect == "rows for columns":
             row, column = column, row
         channel = f if case.channels == "depthwise" else c
-        read = around[(n + shift[0], row + shift[1], column + shift[2], *group, channel + shift[3])]
+        read = around[(n + max(0, shift[0]), row + shift[1], column + shift[2], *group, channel + shift[3])]
         first, second = (j, i) if case.defect == "places swapped" else (i, j)
         by_axis = dict(zip(case.axes, (first, second, c, f // halves), strict=True))
         if case.channels == "depthwise":
@@ -216,6 +222,10 @@ def is_possible(case: Sum) -> bool:
     height = (case.rows - 1) * case.stride[0] + (tall - 1) * case.dilation[0] + 1 + case.slack[0]
     width = (case.columns - 1) * case.stride[1] + (wide - 1) * case.dilation[1] + 1 + case.slack[1]
     if case.defect == "rows for columns" and height != width:
+        return False
+    if (case.defect == "padded channels" and case.depth == 1) or (case.defect == "padded images" and case.images == 1):
+        return False
+    if case.defect == "padded channels" and case.channels == "depthwise":
         return False
     if case.defect == "places swapped" and tall != wide:
         return False
@@ -378,15 +388,68 @@ def test_whatever_a_sum_reads_its_reading_says_so_or_nothing(case: Loose) -> Non
             check_weighted_sum(module, kind)
 
 
+EXTENTS = {"N": 1, "H": 2, "W": 3, "F": 2, "i": 2, "j": 3, "c": 2}
+ROW, COLUMN, CHANNEL = {"H": 1, "i": 1}, {"W": 1, "j": 1}, {"c": 1}
+DATA: list[Index] = [{"N": 1}, ROW, COLUMN, CHANNEL]
+WEIGHTS: list[Index] = [{"i": 1}, {"j": 1}, {"c": 1}, {"F": 1}]
+
+
+@pytest.mark.parametrize(
+    ("extents", "data", "weights", "known"),
+    [
+        ({}, DATA, WEIGHTS, True),
+        ({}, [{}, *DATA[1:]], WEIGHTS, True),  # there is one image
+        ({"N": 2}, [{}, *DATA[1:]], WEIGHTS, False),
+        ({}, [{"1": 1}, *DATA[1:]], WEIGHTS, False),
+        ({}, [{"N": 1}, {"H": 1}, COLUMN, CHANNEL], WEIGHTS, False),  # nothing else has another number of products
+        ({"j": 1}, [{"N": 1}, {"H": 1}, COLUMN, CHANNEL], WEIGHTS, False),
+        ({"i": 1, "j": 1}, [{"N": 1}, {"H": 1}, {"W": 1}, CHANNEL], WEIGHTS, True),
+        ({}, [{"N": 1}, {"i": 1}, COLUMN, CHANNEL], WEIGHTS, False),
+        ({"i": 3}, [{"N": 1}, ROW, {"W": 1, "i": 1}, CHANNEL], WEIGHTS, False),
+        ({"i": 1, "j": 1}, DATA, WEIGHTS[2:], True),
+        ({"i": 1}, DATA, WEIGHTS[1:], True),
+        ({}, DATA, WEIGHTS[1:], False),
+        ({"i": 3}, DATA, WEIGHTS[1:], False),
+        ({"F": 1}, DATA, WEIGHTS[:3], False),
+        ({}, DATA, [*WEIGHTS[:2], {"c": 1}, *WEIGHTS[2:]], False),
+        ({"j": 2}, DATA, [{"i": 1}, {"i": 1}, *WEIGHTS[2:]], False),
+    ],
+)
+def test_sums_that_are_nearly_convolutions(
+    extents: dict[str, int], data: list[Index], weights: list[Index], known: bool
+) -> None:
+    from kintune.compiler.kernels.reading import find
+
+    module = loose_module(Loose({**EXTENTS, **extents}, data, weights, (-1, -1)))
+    assert check_weighted_sum(module, "dense") == known
+    if extents == {"i": 1, "j": 1}:
+        found = find(module)
+        assert found is not None
+        assert found.is_matrix
+
+
+def test_what_sums_nothing_is_no_sum() -> None:
+    import tvm
+    from tvm import te, topi
+
+    from kintune.compiler.kernels.reading import find, joined
+
+    data = te.placeholder((3, 4), "float32", "data")
+    function = te.create_prim_func([data, topi.nn.relu(data)], index_dtype_override="int64")
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    assert find(module) is None
+    assert joined(module) is None
+
+
 @pytest.mark.parametrize("defect", DEFECTS)
 @pytest.mark.parametrize("pads", [None, (1, 1, 1, 1)])
 def test_each_defect_is_seen_or_makes_no_difference(defect: str, pads: tuple[int, int, int, int] | None) -> None:
-    case = Sum(rows=4, columns=4, defect=defect, pads=pads)
+    case = Sum(images=2, rows=4, columns=4, defect=defect, pads=pads)
     if defect.startswith("padd") and pads is None:
         return
     module = module_of(case)
     weighted = check_weighted_sum(module, "dense")
-    harmless = {"data read again", "padding read twice", "padded with ones", "places swapped"}
+    harmless = {"data read again", "padded with ones", "places swapped"}
     assert not weighted or defect in harmless or defect in ("rows for columns",), case
 
 
@@ -437,7 +500,7 @@ def bytes_of(
     signed = "int8" if defect != "unsigned weights" else "uint8"
     image = (2, 4, 5, depth)
     data = te.placeholder(image if convolves else (*lead, depth), "uint8", "data")
-    around = te.placeholder((1,), "uint8", "around")
+    around = te.placeholder((2 if defect == "wide borders" else 1,), "uint8", "around")
     weight = te.placeholder((2, 3, depth, columns) if convolves else (depth, columns), signed, "weight")
     read = data
     if convolves:
@@ -512,14 +575,15 @@ def test_bytes_are_what_their_reading_says(note: str, convolves: bool, point: in
 
 @pytest.mark.parametrize(
     "defect",
-    ["int64", "unsigned weights", "weights read twice", "two sums", "computed borders"],
+    ["int64", "unsigned weights", "weights read twice", "two sums", "computed borders", "wide borders"],
 )
 def test_bytes_that_are_read_otherwise_are_not_claimed(defect: str) -> None:
     from kintune.compiler.kernels.contraction import OF_BYTES
     from kintune.compiler.kernels.reading import find, joined, require
     from kintune.errors import BuildError
 
-    module = bytes_of(defect=defect, convolves=defect.endswith("borders"))
+    point = None if defect == "wide borders" else 0
+    module = bytes_of(defect=defect, convolves=defect.endswith("borders"), point=point)
     assert find(module, OF_BYTES) is None or defect == "two sums"
     assert joined(module, OF_BYTES) is None
     with pytest.raises(BuildError, match="no products of bytes"):
@@ -552,6 +616,8 @@ def blockwise_of(*, zeros: str = "", defect: str = "", after: bool = False) -> A
         zero = points[k // 4, at[-1]] if zeros else tvm.tirx.const(128.0, "float32")
         integer = integers[k, at[-1]].astype("float32")
         centred = integer + zero if defect == "added zeros" else integer - zero
+        if defect == "zeros twice":
+            centred = integer - (zero + zero)
         scale = scales[k // 4, at[-1]]
         weight = centred + scale if defect == "added scales" else centred * scale
         read = data[(*at[:-1], k)]
@@ -596,13 +662,22 @@ def test_blockwise_products_are_what_their_reading_says(zeros: str, after: bool)
 
 @pytest.mark.parametrize(
     "defect",
-    ["added zeros", "added scales", "data of data", "no product", "no annotation", "two sums", "scales are data"],
+    [
+        "added zeros",
+        "added scales",
+        "data of data",
+        "no product",
+        "no annotation",
+        "two sums",
+        "scales are data",
+        "zeros twice",
+    ],
 )
 def test_blockwise_products_that_are_made_otherwise_are_not_claimed(defect: str) -> None:
     from kintune.compiler.kernels.contraction import OF_BLOCKWISE, narrow_sums
     from kintune.compiler.kernels.reading import joined
 
-    module = blockwise_of(defect=defect)
+    module = blockwise_of(defect=defect, zeros="real" if defect == "zeros twice" else "")
     assert bool(narrow_sums(module["main"])) == (defect != "no annotation")
     assert joined(module, OF_BLOCKWISE) is None
 
