@@ -90,6 +90,16 @@ def test_what_others_read_too_is_not_cut_off(form: str) -> None:
     assert check(module_of(form)) == (form not in WHOLE)
 
 
+def test_a_sum_with_a_prologue_is_read_by_those_that_ask_for_it() -> None:
+    from kintune.compiler.kernels.reading import joined
+
+    module = module_of("")
+    assert joined(module) is None
+    found = joined(module, prologues=True)
+    assert found is not None
+    assert found.found.prologue is not None
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_parts_compute_what_the_whole_does(data: st.DataObject) -> None:

@@ -50,7 +50,12 @@ def block_of(
                 first, last = first + (defect == "narrow"), last + (defect == "wide")
             if start or defect:
                 conditions.append(
-                    {FORMS[0]: v >= first, FORMS[1]: v > first - 1, FORMS[2]: first <= v, FORMS[3]: first - 1 < v}[low]
+                    {
+                        FORMS[0]: v >= first,
+                        FORMS[1]: v > first - 1,
+                        FORMS[2]: first <= v,
+                        FORMS[3]: first - 1 - start < v - start,
+                    }[low]
                 )
             if whole[axis] > start + extent or defect:
                 conditions.append(
