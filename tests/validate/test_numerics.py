@@ -35,6 +35,7 @@ FINITE = arrays(np.float64, array_shapes(max_dims=2), elements=st.floats(-1e6, 1
 def test_what_is_equal_differs_by_nothing(output: np.ndarray) -> None:
     found = compare_outputs(["y"], [output], [output.copy()], 0.0, 0.0)
     assert (found.absolute, found.relative, found.disagreement, found.norm) == (0.0, 0.0, "", 0.0)
+    assert found.bound in (Bound(0.0, "they are equal"), Bound(0.0, ""))
     is_mostly_finite = np.count_nonzero(np.isfinite(output)) * 2 >= output.size
     assert found.verdict is (Verdict.RIGHT if is_mostly_finite else Verdict.NOT_COMPARED)
 
@@ -103,7 +104,9 @@ def test_large_integers_must_be_equal_too(dtype: str) -> None:
 
 def test_strings_must_be_equal() -> None:
     words = np.array([["a", "b"], ["c", "d"]])
-    assert compare_outputs(["y"], [words], [words.copy()], 1e-3, 1e-3).disagreement == ""
+    assert compare_outputs(["y"], [words], [words.copy()], 1e-3, 1e-3) == Difference(
+        0.0, 0.0, "", compared=frozenset({"y"})
+    )
     found = compare_outputs(["y"], [np.array([["a", "b"], ["x", "d"]])], [words], 1e-3, 1e-3)
     assert found.disagreement == "output 'y': 1 of 4 strings differ, first at [1, 0]: 'x' instead of 'c'"
     found = compare_outputs(["y"], [np.zeros((2, 2))], [words], 1e-3, 1e-3)
@@ -230,6 +233,13 @@ def test_an_output_that_is_mostly_no_number_is_not_compared() -> None:
     seen = compare_outputs(["y"], [np.ones(4)], [np.ones(4)], 1e-3, 1e-3)
     assert worse(nothing, seen).not_compared == {}  # compared on another set of inputs
     assert compare_outputs(["y"], [np.ones(4, np.float32)], [spoilt], 1e-3, 1e-3).verdict is Verdict.WRONG
+
+
+@pytest.mark.parametrize(("numbers", "verdict"), [(2, Verdict.NOT_COMPARED), (3, Verdict.RIGHT)])
+def test_half_of_the_values_must_be_numbers(numbers: int, verdict: Verdict) -> None:
+    values = np.array([1.0] * numbers + [math.nan] * (5 - numbers))
+    assert compare_outputs(["y"], [values], [values], 1e-3, 1e-3).verdict is verdict
+    assert within_budget(Difference(0.0, 0.0, "it differs"), 0.0).disagreement == ""
 
 
 def test_small_outputs_have_a_small_tolerance() -> None:

@@ -186,6 +186,28 @@ def test_noise_allows_integers_to_flip(data: st.DataObject, dtype: str) -> None:
     assert found.wrong.sum() == (others if found.beyond else 0)
 
 
+@pytest.mark.parametrize("shape", [(2, 2), (2, 3), (1, 2, 2), (4,), (1,)])
+def test_a_value_is_judged_by_the_calmest_line_through_it(shape: tuple[int, ...]) -> None:
+    moves = np.arange(1.0, 1 + math.prod(shape)).reshape(shape)
+    for share in (0.99, 1.01):
+        errors = np.zeros(shape)
+        for at in np.ndindex(shape):
+            lines = [
+                moves[(*at[:axis], slice(None), *at[axis + 1 :])].max() for axis in range(moves.ndim) if shape[axis] > 1
+            ]
+            errors[at] = share * NOISE_FACTOR * min(lines, default=moves.max())
+        found = noise_allowance(errors, np.zeros(shape), [moves], np.zeros(shape))
+        assert found.wrong.all() == found.wrong.any() == (share > 1)
+
+
+@pytest.mark.parametrize(("lost", "is_wrong"), [(4, False), (5, True)])
+def test_four_times_as_many_values_may_be_lost(lost: int, is_wrong: bool) -> None:
+    expected = np.linspace(1, 2, 100)
+    output, sample = expected.copy(), expected.copy()
+    output[:lost], sample[50] = np.nan, np.nan
+    assert noise_allowance(output, expected, [sample], np.full(100, 0.1)).wrong.any() == is_wrong
+
+
 UNITS = {"float16": 2 * 2.0**-10, "bfloat16": 2 * 2.0**-7, "float32": 4 * 2.0**-23, "float64": 4 * 2.0**-52}
 
 
@@ -258,7 +280,18 @@ def test_what_is_left_out_around_extremes(data: st.DataObject, reach: int, hides
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("value", [2.0**15, np.nan, -np.inf])
 @pytest.mark.parametrize(
-    "shape", [(2, 3), (2, 3, 4), (2, 3, 3, 2), (1, 4, 4, 4), (1, 2, 4, 4), (1, 4, 2, 4), (1, 4, 4, 4, 2), (1, 2, 3, 4)]
+    "shape",
+    [
+        (2, 3),
+        (2, 3, 4),
+        (2, 3, 3, 2),
+        (1, 4, 4, 4),
+        (1, 2, 4, 4),
+        (1, 4, 2, 4),
+        (1, 4, 4, 4, 2),
+        (1, 2, 3, 4),
+        (1, 5, 5, 2),
+    ],
 )
 def test_what_is_left_out_around_one_extreme(shape: tuple[int, ...], value: float, dtype: Any) -> None:
     expected = np.ones(shape, dtype)

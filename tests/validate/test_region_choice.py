@@ -152,7 +152,11 @@ class TestWinningRegions:
 
     def test_of_very_many_only_the_first_are_timed(self, result: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(region_choice, "_MOST_TIMED", 1)
-        assert self.winners(result, {"region0.kt": 2.0, "region0.onnx": 1.0}, monkeypatch) == (1, 2)
+        assert self.winners(
+            result,
+            {f"region{n}.{kind}": ms for n in range(3) for kind, ms in (("kt", 2.0), ("onnx", 1.0))},
+            monkeypatch,
+        ) == (1, 2)
 
 
 @pytest.mark.tvm

@@ -303,6 +303,24 @@ class TestChoosingThreadsOfRegions:
         assert not limited
 
 
+class TestChoosingOfTwo:
+    """Two regions are enough to choose from."""
+
+    @pytest.mark.parametrize(("regions", "chosen"), [(0, None), (1, None), (2, (1,)), (None, None)])
+    def test_which_regions_are_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, regions: int | None, chosen: tuple[int, ...] | None
+    ) -> None:
+        kept: list[Any] = []
+        monkeypatch.setattr(result_choice, "winning_regions", lambda *_: (1,))
+        monkeypatch.setattr(result_choice, "keep_regions", lambda *given: kept.append(given))
+        hybrid = None if regions is None else SimpleNamespace(regions=(None,) * regions)
+        item = {"may_hand_over": True, "compare": ("onnxruntime",)}
+        run = Fake(tmp_path, {}, manifest=SimpleNamespace(hybrid=hybrid), item=item)
+        assert choice_with(run).choose_regions() == chosen
+        file = tmp_path / "regions.kt"
+        assert kept == ([(Path("plain.kt"), (1,), file, Path("m.onnx"), run.item.constants)] if chosen else [])
+
+
 class TestHandingOver:
     @pytest.mark.parametrize(
         ("ms", "combinations", "is_fixed"), [(0.9, 1, True), (0.97, 1, True), (0.99, 1, False), (0.9, 2, False)]

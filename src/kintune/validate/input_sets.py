@@ -62,7 +62,7 @@ class InputSets:
     def _append(self, arrays: Mapping[str, Array]) -> int:
         """Writes one more set, and the first one if there is no file of it; returns the number."""
         if self._files[0] is None:
-            self._files = (self._write(0, draw_inputs(self._tensors, self._item.seed)), *self._files[1:])
+            self._files = (self._write(0, draw_inputs(self._tensors, self._item.seed)),)
         at = len(self._files)
         self._files = (*self._files, self._write(at, arrays))
         return at

@@ -275,7 +275,7 @@ def _share_of_norm(error: _Floats, magnitude: _Floats) -> float:
     """Returns the norm of the errors as a share of that of the values; infinite where only the errors have one."""
     far = float(np.linalg.norm(error))
     if far == 0.0 or not np.isfinite(far):
-        return far if far == 0.0 else np.inf
+        return far
     norm = float(np.linalg.norm(magnitude))
     return far / norm if norm else np.inf
 
