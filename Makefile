@@ -32,11 +32,16 @@ SEED ?= 1
 INPUTS ?= 1000000
 
 BIN := $(VENV)/bin
+# Tests that start neither the compiler nor other processes.
+FAST := tests/core tests/search tests/scheduler tests/terminal tests/partition tests/hardware tests/test_architecture.py tests/test_docs.py
+# Subpackages whose coverage `make coverage` measures.
+COVERED := core search scheduler compiler/kernels
+comma := ,
 
 # Tests start some thousands of processes, each of which would compile the sources again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup tune test test-bare test-slow test-hosts mutants fuzz-reader race-layers lint format benchmarks-page dist release-check docs wheel clean
+.PHONY: help setup tune test test-fast coverage test-bare test-slow test-hosts mutants fuzz-reader race-layers lint format benchmarks-page dist release-check docs wheel clean
 
 help: ## list the chores and their variables
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name what; do printf '  make %-15s %s\n' "$$name" "$$what"; done
@@ -51,6 +56,14 @@ tune: setup ## tune a model of the zoo for a few minutes and say what was gained
 
 test: setup lint ## check everything that is not slow
 	@$(BIN)/python -m pytest -q -m "not slow" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-fast: setup ## run the tests that need neither the compiler nor other processes, in less than a minute
+	@$(BIN)/python -m pytest -q -m "not slow and not tvm and not needs" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(FAST) $(PYTEST_ARGS)
+
+coverage: override EXTRA_PACKAGES += coverage
+coverage: setup ## say which lines of core, search, scheduler and the kernels no test of theirs reaches
+	@$(BIN)/python -m coverage run --branch --source $(subst $() ,$(comma),$(COVERED:%=src/kintune/%)) -m pytest -q -n 0 -m "not slow" $(COVERED:%=tests/%) $(PYTEST_ARGS)
+	@$(BIN)/python -m coverage report --show-missing --skip-covered
 
 test-bare: setup ## see that tests are skipped where the optional tools they use are missing
 	@KINTUNE_HIDE_TOOLS=all KINTUNE_FORBID_SKIPS= $(BIN)/python -m pytest -q -m "needs and not slow" $(PYTEST_ARGS)
