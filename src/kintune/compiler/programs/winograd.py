@@ -16,7 +16,7 @@ import tvm
 
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.cost import Calls, Loop, Tasks, cycles_of_tasks
-from kintune.compiler.kernels.instructions import PAIRS, best, is_available
+from kintune.compiler.kernels.instructions import PAIRS, WORD_BYTES, Instruction, best, fused, is_available
 from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.kept_parameters import is_plain
@@ -44,6 +44,7 @@ _BEHIND = 1.4  # times the estimate of the fastest size, above which a size is n
 _SLOWER = 4.0  # an operation of a transform takes this many times as long as one of a product
 
 _NARROW_SIZE = 2
+_FUSED = fused(NARROW.lanes, NARROW.registers)
 _NARROW_SLOWER = 8.0  # as `_SLOWER`, where products are of bf16
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
@@ -64,7 +65,7 @@ class _Blocked(SumProgram[_Case, Blocking]):
     """What the programs have in common: the blockings are those of `winograd_blocked`."""
 
     tiling = Blocking
-    size = 4  # bytes of a value that is multiplied
+    multiplies = _FUSED
 
     def case(self, module: tvm.IRModule, variant: str) -> _Case:
         """The workload, and the geometry of a variant."""
@@ -92,7 +93,7 @@ class _Blocked(SumProgram[_Case, Blocking]):
 
     def cost(self, case: _Case, tiling: Blocking, machine: Processor) -> float | None:
         """The estimated cycles; None where the sums do not fit the registers, or a block has no tiles."""
-        return _cycles(case.g, tiling, machine, self.size)
+        return _cycles(case.g, tiling, machine, self.multiplies)
 
     def stages(self, case: _Case, tiling: Blocking, kept: frozenset[int]) -> Stages:
         """What transforms, multiplies and transforms back, and what follows."""
@@ -135,7 +136,7 @@ class NarrowWinograd(_Blocked):
     name = "winograd_narrow"
     version = 2
     precision = BF16
-    size = 2
+    multiplies = NARROW
 
     def variants(self, module: tvm.IRModule, target: tvm.target.Target) -> Sequence[str]:
         """Return the one variant, where it computes clearly less than a direct convolution.
@@ -203,8 +204,8 @@ def _least_cycles(g: Geometry, machine: Processor) -> float:
     return min(each for each in (_cycles(g, b, machine) for b in blockings) if each is not None)
 
 
-def _cycles(g: Geometry, b: Blocking, machine: Processor, size: int = _Blocked.size) -> float | None:
-    """The estimated cycles of the core that has the most tasks, with values of `size` bytes.
+def _cycles(g: Geometry, b: Blocking, machine: Processor, multiplies: Instruction = _FUSED) -> float | None:
+    """The estimated cycles of the core that has the most tasks, with products by this instruction.
 
     None where the sums and one row of weights are not in registers, or the parts are no whole panels.
     """
@@ -213,7 +214,8 @@ def _cycles(g: Geometry, b: Blocking, machine: Processor, size: int = _Blocked.s
     if not in_registers or panels % b.parts or b.blocks * b.rows > g.tiles + b.rows:
         return None
     tiles, filters = -(-g.tiles // (b.blocks * b.rows)) * b.rows, g.filters // b.parts
-    kernel = product_kernel(g, b)._replace(vectors=b.vectors * width, steps=g.channels * size // _Blocked.size)
+    size, steps = WORD_BYTES // multiplies.step, -(-g.channels // multiplies.step)
+    kernel = product_kernel(g, b)._replace(instruction=multiplies, vectors=b.vectors * width, steps=steps)
     data, results = ((each + _MOVED) for each in OPERATIONS[g.m])
     transforms = Loop(tiles / machine.lanes, data * g.channels + results * filters)
     weights, own = size * g.places * g.channels * filters, g.places * tiles * (size * g.channels + 4 * filters)
