@@ -126,13 +126,13 @@ def test_nodes_are_named_as_messages_name_them(tmp_path: Path) -> None:
     assert part.nodes == (describe_node(node),)
 
 
-def test_one_that_cannot_be_profiled_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_that_cannot_be_profiled_has_none(caplog: pytest.LogCaptureFixture) -> None:
     def fail(request: ProfileRequest) -> Profile:
         assert (request.runs, request.rounds) == (1, 1), "one run of each takes long enough"
         raise EngineError("it died")
 
     assert find_slow_parts(CONDITIONS, ValidationItem("m.kt"), {"tuned": 4000.0}, fail) == ()
-    assert "could not be profiled: it died" in capsys.readouterr().out
+    assert "could not be profiled: it died" in caplog.text
 
 
 @pytest.mark.parametrize(

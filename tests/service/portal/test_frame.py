@@ -167,7 +167,7 @@ class FakeRegion:
 
 def test_a_page_is_kept_up_to_date_until_nobody_is_signed_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame.ui, "timer", FakeTimer)
-    monkeypatch.setattr(frame, "Region", FakeRegion)
+    monkeypatch.setattr(frame, "PageRegion", FakeRegion)
     shown: list[object] = []
     loop_thread, threads = threading.get_ident(), set[int]()
     answers = iter([1, StorageError("the database is away"), 2, Unauthorized("gone")])
