@@ -117,11 +117,13 @@ def _one_more_or_less(rng: np.random.Generator, array: Array) -> Array:
 
 
 def _with_common_noise(rng: np.random.Generator, array: Array) -> Array:
-    """Floats with noise relative to the largest finite one; others as they are."""
+    """Floats with noise relative to the largest finite one, below which a third are 0; others as they are."""
     if array.dtype.name not in _NOISE:
         return array
     largest = np.abs(array[np.isfinite(array)].astype(np.float64)).max(initial=0.0)
-    moved: Array = array + _NOISE[array.dtype.name] * largest * rng.choice((-1.0, 1.0), array.shape)
+    size = _NOISE[array.dtype.name] * largest
+    lost = (array != 0) & (np.abs(array) <= size) & (rng.random(array.shape) < 0.33)
+    moved: Array = np.where(lost, 0.0, array + size * rng.choice((-1.0, 1.0), array.shape))
     return moved.astype(array.dtype)
 
 

@@ -140,6 +140,7 @@ def test_views_by_strides_are_those_of_memory(compare: Compare) -> None:
                 torch.as_strided_scatter(x.t(), source, size, stride, 5),
             ),
             *(torch.diagonal_scatter(x, source[0], 2), torch.diagonal_scatter(x, source[0], -1, 0, 1)),
+            *(x.t().index_fill(0, torch.tensor([2, 0]), 0.5), x[0, 0].index_fill(0, torch.tensor([0]), 0.5)),
             *(torch.permute_copy(x, (1, 0)), torch.narrow_copy(x, 1, 1, 2), *torch.unbind_copy(x)),
         )
 

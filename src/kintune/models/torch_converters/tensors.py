@@ -443,6 +443,7 @@ CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(_VIEWS, _view),
     "expand.default": _expand,
     "copy.default": lambda t, a: t.expand(t.cast(a.src, t.result.dtype), t.result.shape),
+    "copy_strided.default": lambda t, a: a.a,
     "permute.default": _permute,
     **dict.fromkeys(("transpose.int", "t.default"), _transpose),
     "slice.Tensor": _slice,
