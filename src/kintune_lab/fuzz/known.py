@@ -21,6 +21,7 @@ __all__ = [
     "expected_of",
     "floor_of",
     "is_overruled",
+    "may_be_overruled",
     "may_lose_infinities",
     "undefined",
 ]
@@ -275,6 +276,11 @@ def floor_of(operators: Collection[str]) -> float:
 def may_lose_infinities(operators: Collection[str]) -> bool:
     """Whether NaN may stand for an infinity in results of operators."""
     return any(_LOSES_INFINITIES in name for name in operators)
+
+
+def may_be_overruled(operators: Collection[str]) -> bool:
+    """Whether another result than onnxruntime's may be expected of operators, so that they must not run there."""
+    return not _OVERRULED.isdisjoint(name.rpartition(".")[2] for name in operators)
 
 
 def _is_denormal(values: Array) -> bool:

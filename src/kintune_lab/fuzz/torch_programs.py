@@ -45,7 +45,15 @@ _LEFT_OUT = (
     "normal_",
 )
 _LEFT_OUT_EXACTLY = ("normal", "resize_", "resize_as_", "equal", "allclose", "nn.functional.fractional_max_pool2d")
-_SPREADING = ("conv_transpose", "fft", "stft", "grid_sampl")  # what is not finite spreads otherwise than in eager mode
+_SPREADING = (
+    "conv_transpose",
+    "fft",
+    "stft",
+    "grid_sampl",
+    "interpolate",
+    "upsample",
+)  # what is not finite spreads otherwise than in eager mode
+_CASTS = ("byte", "char", "short", "int", "long")
 _PLACES = ("kthvalue", "topk")  # that of equal elements is any of theirs
 _BOUNDARIES = {"bucketize": 1, "searchsorted": 0}  # which operand has them, in ascending order
 _DTYPES = (torch.float32,) * 6 + (torch.float64, torch.float16, torch.int64, torch.int32, torch.bool)
@@ -120,14 +128,18 @@ def _is_undefined(node: _Node, given: Mapping[str, torch.Tensor], results: Seque
     """Whether PyTorch leaves results open.
 
     They are parts of a decomposition that there is not, as its last result says, places among equal elements or among
-    boundaries without an order, derivatives at poles, which are as large as pi is inexact, or what overflows in half
-    precision, since what does so inside of an operator depends on how it is computed.
+    boundaries without an order, casts to integers that do not hold a number, derivatives at poles, which are as large
+    as pi is inexact, or what overflows in half precision, since what does so inside of an operator depends on how it is
+    computed.
     """
     if any(each.dtype == torch.float16 and not each.isfinite().all() for each in results):
         return bool(all(given[name].isfinite().all() for name in node.reads))
     if "polygamma" in node.operator:
         data = given[node.reads[0]].double()
         return bool(((data < 0) & (data == data.floor())).any())
+    if node.operator in _CASTS and given[node.reads[0]].is_floating_point():
+        data, limits = given[node.reads[0]].double().trunc(), torch.iinfo(results[0].dtype)
+        return not bool(((data >= limits.min) & (data <= limits.max)).all())
     if node.operator.endswith("_ex"):
         return bool(results[-1].any())
     if node.operator in _BOUNDARIES:

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper
 
 from kintune_lab.fuzz.drawing import Drawer
 from kintune_lab.fuzz.evaluation import Evaluator, Refused
-from kintune_lab.fuzz.known import expected_of, floor_of, may_lose_infinities, undefined
+from kintune_lab.fuzz.known import expected_of, floor_of, may_be_overruled, may_lose_infinities, undefined
 
 
 def test_equal_elements_have_the_mean() -> None:
@@ -87,3 +87,8 @@ def test_the_floor_of_gelu_is_what_rounding_leaves() -> None:
 def test_an_infinity_may_be_lost_with_zero_points_alone() -> None:
     assert may_lose_infinities(["Add", "com.microsoft.MatMulNBits"])
     assert not may_lose_infinities(["Add", "MatMul"])
+
+
+def test_what_onnxruntime_computes_otherwise_is_known_by_its_operator() -> None:
+    assert may_be_overruled(["Add", "com.microsoft.QLinearSoftmax"])
+    assert not may_be_overruled(["Add", "Softmax"])

@@ -21,6 +21,8 @@ T = torch.tensor
         ("bucketize", [T([0.5]), T([1.0, 0])], [T([1])], True),
         ("polygamma polygamma_n_1", [T([-1.5, 2])], [T([9.4, 0.6])], False),
         ("polygamma polygamma_n_1", [T([-1.5, -2])], [T([9.4, 6.6e32])], True),
+        ("byte", [T([-0.5, 255.5])], [T([0, 255], dtype=torch.uint8)], False),
+        ("byte", [T([-1.5, 2])], [T([255, 2], dtype=torch.uint8)], True),
         ("exp", [T([9.0]).half()], [T([8103.0]).half()], False),
         ("exp", [T([99.0]).half()], [T([torch.inf]).half()], True),
     ],

@@ -40,7 +40,13 @@ def test_images_and_volumes_in_all_modes(compare: Any, make_case: Any, costly: b
 
 def test_grids_of_images_that_are_one_pixel_wide(compare: Any, make_case: Any) -> None:
     flat, solid = RNG.standard_normal((2, 2, 3)).astype(np.float32), RNG.standard_normal((1, 3, 4)).astype(np.float32)
-    sizes = [(flat, [2, 3, 1, 4]), (flat, [2, 3, 5, 1]), (flat, [2, 1, 1, 1]), (solid, [1, 2, 3, 1, 2])]
+    sizes = [
+        (flat.astype(np.float64), [2, 3, 1, 4]),
+        (flat, [2, 3, 1, 4]),
+        (flat, [2, 3, 5, 1]),
+        (flat, [2, 1, 1, 1]),
+        (solid, [1, 2, 3, 1, 2]),
+    ]
     compare(
         [
             make_case("AffineGrid", theta, np.array(size), constant=[1], align_corners=corners)

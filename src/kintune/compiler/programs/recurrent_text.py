@@ -5,7 +5,6 @@ States have two places, which are read and written in turns, step by step.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -80,43 +79,52 @@ class _Kernel:
         self.tiles = tiling.tiles(recurrence)
         self.blocks = recurrence.batch // tiling.rows
         self.kernels = dict(zip(_phases(recurrence), kernels_of(recurrence, tiling, instruction), strict=True))
-        self.names = {gates: f"panels_{number}" for number, gates in enumerate(self.kernels)}
 
     def lines(self) -> list[str]:
         r = self.r
         state = (r.directions, r.batch, r.hidden)
         kind = "int8" if self.instruction else "float32"
-        body = [f'{self.names[gates]} = T.sblock_alloc_buffer({self._panels(gates)}, "{kind}")' for gates in self.names]
+        body = [f'panels = T.sblock_alloc_buffer({self._panels}, "{kind}")']
         body.append(f"state = T.sblock_alloc_buffer({(2, *state)})")
         if r.quantised:
             body += _allocated({"step": "float32", "low": "float32", "zero": "int32", "total": "int32"}, state[:2])
             body += _allocated({"levels": "uint8" if self.instruction else "float32"}, (*state[:2], r.padded))
-        if len(self.names) > 1:
+        if len(self.kernels) > 1:
             body += [f"{name} = T.sblock_alloc_buffer({state})" for name in ("update", "reset")]
-        body += [line for gates in self.names for line in self._packed(gates)]
+        body += self._packed()
         body += _within('with T.sblock("recurrence"):', [*self._regions(), *self._recurrence()])
         return [
             "@T.prim_func(s_tir=True, private=True)",
             *_within(f"def main({r.parameters}):", _within('with T.sblock("root"):', body)),
         ]
 
-    def _panels(self, gates: Sequence[int]) -> tuple[int, ...]:
-        """The shape of the weights of a phase in panels; bytes that are multiplied at once lie side by side."""
-        r, columns = self.r, len(gates) * self.units
-        steps = (r.padded // WORD_BYTES, columns, WORD_BYTES) if self.instruction else (r.hidden, columns)
-        return (r.directions, r.padded // self.units, *steps)
+    @property
+    def _panels(self) -> tuple[int, int, int]:
+        """The shape of all weights in panels, by directions and tiles."""
+        r, steps = self.r, self.r.padded if self.instruction else self.r.hidden
+        return r.directions, r.padded // self.units, steps * r.gates * self.units
 
-    def _packed(self, gates: tuple[int, ...]) -> list[str]:
-        """The weights of a phase are put into panels, once."""
-        r, name, column = self.r, self.names[gates], f"vg * {self.units} + vu % {self.units}"
-        source = f"recurrent[vd, vk, vg + {gates[0]}, vu]"
-        target, value, steps = f"{name}[vd, vu // {self.units}, vk, {column}]", source, r.hidden
-        if self.instruction:
-            target, steps = f"{name}[vd, vu // {self.units}, vk // {WORD_BYTES}, {column}, vk % {WORD_BYTES}]", r.padded
+    def _first(self, gates: Sequence[int]) -> int:
+        """Where the weights of a phase begin in a panel; no layer of bytes has several."""
+        return self.r.hidden * gates[0] * self.units
+
+    def _packed(self) -> list[str]:
+        """The weights are put into panels, once: those of the first phase, then those of the next."""
+        r, units, instruction = self.r, self.units, self.instruction
+        source = value = "recurrent[vd, vk, vg, vu]"
+        steps, at = r.hidden, ""
+        for gates in reversed(self.kernels):
+            column = f"(vg - {gates[0]}) * {units} + vu % {units}"
+            place = f"{self._first(gates)} + vk * {len(gates) * units} + {column}"
+            at = f"T.Select(vg <= {gates[-1]}, {place}, {at})" if at else place
+        if instruction:  # bytes that are multiplied at once lie side by side
+            row = f"vk // {WORD_BYTES} * {r.gates * units} + vg * {units} + vu % {units}"
+            at, steps = f"({row}) * {WORD_BYTES} + vk % {WORD_BYTES}", r.padded
             source = f"recurrent[vd, T.min(vk, {r.hidden - 1}), vg, vu]"
             value = f"T.Select(vk < {r.hidden}, {source}, T.int8(0))" if r.padded > r.hidden else source
         elif r.quantised:
             value = f'T.cast({source}, "float32")'
+        target = f"panels[vd, vu // {units}, {at}]"
         block = [
             'vd, vk, vg, vu = T.axis.remap("SSSS", [d, k, g, u])',
             f"T.reads({source})",
@@ -124,13 +132,12 @@ class _Kernel:
             'T.sblock_attr({"meta_schedule.layout_rewrite_preproc": True})',
             f"{target} = {value}",
         ]
-        grid = f"{r.directions}, {steps}, {len(gates)}, {r.padded}"
-        return _within(f"for d, k, g, u in T.grid({grid}):", _within(f'with T.sblock("{name}"):', block))
+        grid = f"{r.directions}, {steps}, {r.gates}, {r.padded}"
+        return _within(f"for d, k, g, u in T.grid({grid}):", _within('with T.sblock("panels"):', block))
 
     def _regions(self) -> list[str]:
         """What the recurrence reads and writes; the parser does not find out what the micro-kernel does."""
-        panels = [(name, self._panels(gates)) for gates, name in self.names.items()]
-        read = [*panels, *(port for port in self.r.operands if port[0] != "recurrent")]
+        read = [("panels", self._panels), *(port for port in self.r.operands if port[0] != "recurrent")]
         reads = ", ".join(_whole(name, shape) for name, shape in read)
         writes = ", ".join(_whole(name, shape) for name, shape in self.r.results)
         return [f"T.reads({reads})", f"T.writes({writes})"]
@@ -200,13 +207,14 @@ class _Kernel:
             data, kind, line = "levels", "uint8" if self.instruction else "float32", r.padded
         sequence = f"{place.direction} * {r.batch} + {place.first}"
         before = f"{_NOW} * {r.directions * r.batch} + " if data == "state" else ""
-        panel = f"({place.direction} * {r.padded // self.units} + {place.tile}) * {math.prod(self._panels(gates)[2:])}"
+        _, tiles, values = self._panels
+        panel = f"({place.direction} * {tiles} + {place.tile}) * {values} + {self._first(gates)}"
         size = 1 if self.instruction else WORD_BYTES
         places = [
             (data, kind, f"(({before}{sequence}) + {row}) * {line}", kernel.row_bytes // size)
             for row in range(self.rows)
         ]
-        places.append((self.names[gates], "int8" if self.instruction else "float32", panel, kernel.panel_bytes // size))
+        places.append(("panels", "int8" if self.instruction else "float32", panel, kernel.panel_bytes // size))
         sums = ("products", "int32") if self.instruction else ("sums", "float32")
         places.append((*sums, "0", kernel.sums_bytes // WORD_BYTES))
         arguments = ", ".join(

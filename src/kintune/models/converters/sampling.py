@@ -64,7 +64,7 @@ def _grid_of_points(node: Node, theta: relax.Expr, spatial: tuple[int, ...]) -> 
     axes = np.meshgrid(*places, indexing="ij")
     points = np.stack([axis.reshape(-1) for axis in (*reversed(axes), np.ones(spatial))], axis=-1)
     wide = node.wide(theta)
-    table = relax.const(points.astype(dtype_of(wide)))
+    table = relax.const(points.astype(dtype_of(wide)), dtype_of(wide))
     found = node.emit(relax.op.matmul(table, node.emit(relax.op.permute_dims(wide, [0, 2, 1]))))
     shaped = node.emit(relax.op.reshape(found, [shape_of(theta)[0], *spatial, len(spatial)]))
     return node.cast(shaped, dtype_of(theta))
