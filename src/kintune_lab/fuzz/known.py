@@ -340,10 +340,15 @@ def _shifts_far(node: NodeProto, operands: _Operands) -> bool:
     return bool((operands[1] >= 8 * operands[0].dtype.itemsize).any())
 
 
+def _has_overflowing(node: NodeProto, operands: _Operands) -> bool:
+    """Whether operands are finite, and so large that products of them may not be."""
+    floats = [each for each in operands if isinstance(each, np.ndarray) and each.dtype.kind == "f"]
+    return any(bool(is_large(each).any()) for each in floats)
+
+
 def _overflows(node: NodeProto, operands: _Operands) -> bool:
     """Whether operands are infinite, or so large that products of them may be."""
-    floats = [each for each in operands if isinstance(each, np.ndarray) and each.dtype.kind == "f"]
-    return _has_special(node, operands) or any(is_large(each).any() for each in floats)
+    return _has_special(node, operands) or _has_overflowing(node, operands)
 
 
 def _hides(node: NodeProto, operands: _Operands) -> bool:
@@ -380,6 +385,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     **dict.fromkeys(("ConvTranspose", "Resize", "Upsample"), _has_special),
     **dict.fromkeys(("DFT", "STFT"), _has_large),
     "BlackmanWindow": lambda node, operands: bool(operands[0] < 3),
+    **dict.fromkeys(("GroupNormalization", "LayerNormalization", "RMSNormalization"), _has_overflowing),
     **dict.fromkeys(("TopK", "Hardmax"), _has_nan),
     "BitCast": _has_nan,
     "Unique": _has_nan,
@@ -402,7 +408,8 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
 
 Not defined are numbers out of the range of an integer type, integers divided by zero, elements written twice, the bits
 and the order of NaN (onnxruntime's Hardmax treats it in half precision as it does not in float32), and coordinates that
-are no numbers.  onnxruntime clamps NaN and infinities in recurrent layers; zeros between the weights of a transposed
-convolution make NaN of infinities, as Fourier transforms and resizing do; short windows are rounding alone.  It does
-not write quantised products of no elements, and ends the process where RoiAlign has an image without pixels.
+are no numbers.  How a variance is computed decides whether an infinite one leaves the bias or NaN.  onnxruntime clamps
+NaN and infinities in recurrent layers; zeros between the weights of a transposed convolution make NaN of infinities, as
+Fourier transforms and resizing do; short windows are rounding alone.  It does not write quantised products of no
+elements, and ends the process where RoiAlign has an image without pixels.
 """

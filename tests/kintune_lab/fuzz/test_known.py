@@ -60,6 +60,8 @@ def test_what_is_not_defined() -> None:
 @pytest.mark.parametrize(
     ("operator", "operands", "expected"),
     [
+        ("GroupNormalization", [np.float32([[1.0, 3e38]])], True),
+        ("GroupNormalization", [np.float32([[1.0, np.inf]])], False),
         ("BitCast", [np.float32([1.0])], False),
         ("BitCast", [np.float32([np.nan])], True),
         ("RoiAlign", [np.ones((1, 1, 2, 2), np.float32), np.float32([[0, 0, 1, 1]])], False),
@@ -67,7 +69,7 @@ def test_what_is_not_defined() -> None:
         ("RoiAlign", [np.ones((1, 1, 2, 2), np.float32), np.float32([[0, 0, np.inf, 1]])], True),
     ],
 )
-def test_bits_of_nan_and_regions_of_nothing_are_not_defined(
+def test_variances_that_overflow_bits_of_nan_and_regions_of_nothing_are_not_defined(
     operator: str, operands: list[np.ndarray], expected: bool
 ) -> None:
     names = [f"x{number}" for number in range(len(operands))]
