@@ -112,20 +112,10 @@ def read_corpus(path: Path, *, run: str | None = None) -> Iterator[Content]:
     for number, row in enumerate(_rows(path)):
         if run is not None and row.run != run:
             continue
-        problem = ""
         for content, digest in row.contents():
             if seen.get((type(content), digest)) == content:
                 continue
-            match content:
-                case DeviceTypeContent(device_type=device):
-                    problem = problem or checks.device_type(device)
-                case WorkloadContent():
-                    problem = problem or checks.workload(digest)
-                case SketchContent(sketch=sketch):
-                    problem = problem or checks.sketch(sketch)
-                case MeasurementContent(measurement=measured):
-                    problem = problem or checks.measurement(measured)
-            if problem:
+            if problem := checks.content(content):
                 raise RecordsError(f"{path}: row {number} makes no sense: {problem}")
             if not isinstance(content, MeasurementContent):
                 seen[type(content), digest] = content

@@ -266,7 +266,7 @@ def _read(source: Path, file: gzip.GzipFile, checks: ImportChecks) -> Iterator[C
                 if count != number - 1:
                     raise RecordsError(f"{source}: {number - 1} of {count} records are left; export it again")
             case _:
-                problem = _problem(checks, record)
+                problem = checks.content(record)
                 if problem:
                     raise RecordsError(f"{where} makes no sense: {problem}; nothing was imported")
                 yield record
@@ -285,18 +285,6 @@ def _decoded(line: bytes, where: str) -> _Header | Content | _End:
         raise RecordsError(f"{where} is damaged: it is not text; nothing was imported") from error
     except UNREADABLE as error:
         raise RecordsError(f"{where} is not one of {PORTABLE_FORMAT}: {error}; nothing was imported") from error
-
-
-def _problem(checks: ImportChecks, content: Content) -> str:
-    match content:
-        case DeviceTypeContent(device_type=device_type):
-            return checks.device_type(device_type)
-        case WorkloadContent(digest=digest):
-            return checks.workload(digest)
-        case SketchContent(sketch=sketch):
-            return checks.sketch(sketch)
-        case MeasurementContent(measurement=measurement):
-            return checks.measurement(measurement)
 
 
 def _add(store: Store, content: DeviceTypeContent | WorkloadContent | SketchContent) -> None:
@@ -325,6 +313,18 @@ class ImportChecks:
         self._device_types: set[str] = set()
         self._workloads: set[str] = set()
         self._sketches: dict[str, Sketch] = {}
+
+    def content(self, content: Content) -> str:
+        """Checks a record of any kind."""
+        match content:
+            case DeviceTypeContent(device_type=device_type):
+                return self.device_type(device_type)
+            case WorkloadContent(digest=digest):
+                return self.workload(digest)
+            case SketchContent(sketch=sketch):
+                return self.sketch(sketch)
+            case MeasurementContent(measurement=measurement):
+                return self.measurement(measurement)
 
     def device_type(self, device_type: DeviceType) -> str:
         """Accepts any device type; measurements may name it afterwards."""

@@ -2,7 +2,7 @@
 
 It ranks tilings of one workload.  A nest around a micro-kernel is described by its `Work`, any other program by the
 innermost loops of its tasks.  Rates are of one core of a server.  They were chosen so that the records in
-`notebook/results` are ranked best (`benchmarks/estimates.py`).
+`notebook/records` are ranked best (`benchmarks/estimates.py`).
 """
 
 from __future__ import annotations
