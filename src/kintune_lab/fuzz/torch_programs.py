@@ -23,6 +23,7 @@ from kintune.models.quiet import quiet
 from kintune_lab.fuzz.evaluation import Refused, Value
 from kintune_lab.fuzz.input_sets import with_noise
 from kintune_lab.fuzz.subject import ModelPart, Values
+from kintune_lab.fuzz.torch_costs import leave_out_repeated_work
 from kintune_lab.fuzz.values import Array, draw_extreme
 
 __all__ = ["TorchPrograms"]
@@ -45,6 +46,14 @@ _LEFT_OUT = (
     "normal_",
 )
 _LEFT_OUT_EXACTLY = ("normal", "resize_", "resize_as_", "equal", "allclose", "nn.functional.fractional_max_pool2d")
+_REFUSED = (
+    *("polynomial", "airy", "special.bessel", "bessel_j0", "modified_bessel_k", "igamma", "segment_reduce"),
+    *("svd", "pca_lowrank", "linalg.eig", "linalg.ldl", "linalg.lu", "linalg.lstsq", "pinv", "householder"),
+    *("matrix_exp", "nextafter", "histogram", "ctc_loss", "combinations", "bincount"),
+)
+_REFUSED_EXACTLY = ("lu", "lu_solve", "lu_unpack", "qr", "linalg.qr", "ormqr", "geqrf", "mode")
+"""Operators that the importer, or the export, refuses whatever their operands are: trying them would take long."""
+
 _SPREADING = (
     "conv_transpose",
     "fft",
@@ -54,6 +63,7 @@ _SPREADING = (
     "upsample",
 )  # what is not finite spreads otherwise than in eager mode
 _CASTS = ("byte", "char", "short", "int", "long")
+_UNCHECKED = "native_batch_norm"  # eager PyTorch writes outside of statistics that are shorter than the channels
 _PLACES = ("kthvalue", "topk")  # that of equal elements is any of theirs
 _BOUNDARIES = {"bucketize": 1, "searchsorted": 0}  # which operand has them, in ascending order
 _DTYPES = (torch.float32,) * 6 + (torch.float64, torch.float16, torch.int64, torch.int32, torch.bool)
@@ -157,10 +167,14 @@ def _table() -> tuple[Any, ...]:
     sys.modules.setdefault("expecttest", types.SimpleNamespace(TestCase=object))  # type: ignore[arg-type]  # of tests
     with quiet():
         from torch.testing._internal.common_methods_invocations import op_db
+
+        leave_out_repeated_work()
     found = {}
     for each in op_db:
         name = each.name
-        if name in _LEFT_OUT_EXACTLY or any(part in name for part in (*_RANDOM, *_LEFT_OUT)):
+        if name in (*_LEFT_OUT_EXACTLY, *_REFUSED_EXACTLY) or any(
+            part in name for part in (*_RANDOM, *_LEFT_OUT, *_REFUSED)
+        ):
             continue
         found[f"{name} {each.variant_test_name}"] = each
     return tuple(found[name] for name in sorted(found))
@@ -208,7 +222,7 @@ class TorchPrograms:
         def named(each: Any) -> Any:
             if not isinstance(each, torch.Tensor):
                 return each
-            name = self._operand(rng, each, reads)
+            name = self._operand(rng, each, reads, exact=bool(reads) or _UNCHECKED in operator.name)
             reads.append(name)
             return _Tensor(name)
 
@@ -231,8 +245,8 @@ class TorchPrograms:
         program.values.update(zip(names, (each.detach().clone() for each in results), strict=True))
         program.nodes.append(_Node(node.operator, node.function, operands, node.reads, names))
 
-    def _operand(self, rng: np.random.Generator, sample: torch.Tensor, others: Sequence[str]) -> str:
-        """A tensor of the program of this type and shape (of the first operand also of this rank), or a new one.
+    def _operand(self, rng: np.random.Generator, sample: torch.Tensor, others: Sequence[str], *, exact: bool) -> str:
+        """A tensor of the program of this type and shape (or rank, if not `exact`), or a new one.
 
         It is none of the node's `others`: of what is taken from itself, rounding alone would be left.
         """
@@ -245,7 +259,7 @@ class TorchPrograms:
             if name not in others and value.dtype == sample.dtype and value.dtype.is_floating_point
         ]
         same = [name for name in alike if program.values[name].shape == sample.shape]
-        near = [name for name in alike if program.values[name].ndim == sample.ndim] if not others else []
+        near = [name for name in alike if program.values[name].ndim == sample.ndim] if not exact else []
         for candidates, chance in ((same, 0.75), (near, 0.5)):
             if candidates and rng.random() < chance:
                 return candidates[-1 - int(len(candidates) * rng.random() ** 2)]

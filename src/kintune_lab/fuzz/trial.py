@@ -69,8 +69,7 @@ class Trial:
         verdict = self._try(wanted)
         refused: dict[int, str] = {}
         if verdict.kind is VerdictKind.REFUSED:
-            by_itself = {at: self._try([at], only_import=True) for at in wanted}
-            refused = {at: each.reason for at, each in by_itself.items() if each.kind is VerdictKind.REFUSED}
+            refused = self._refused_alone(wanted)
             if 0 < len(refused) < len(wanted):
                 verdict = self._try([at for at in wanted if at not in refused])
         if verdict.kind not in FAULTS and (refused or number % _SHARED == 1):
@@ -108,6 +107,15 @@ class Trial:
             self._stage(DRAWN, tuple(self._subject.operators))
             self._sets = self._subject.sets(_SETS)
             self._number = number
+
+    def _refused_alone(self, nodes: Sequence[int]) -> dict[int, str]:
+        """Which of some nodes that are refused together are refused alone, and why: halves are tried first."""
+        found = {}
+        for half in (nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]):
+            verdict = self._try(half, only_import=True) if half else None
+            if verdict is not None and verdict.kind is VerdictKind.REFUSED:
+                found |= {half[0]: verdict.reason} if len(half) == 1 else self._refused_alone(half)
+        return found
 
     def _try(self, kept: Sequence[int], *, only_import: bool = False) -> GraphVerdict:
         kept = tuple(kept)

@@ -33,3 +33,17 @@ def test_what_pytorch_leaves_open(operator: str, operands: list[object], results
     names = tuple(f"x{number}" for number in range(len(operands)))
     node = _Node(operator, lambda: None, (), names, ())
     assert _is_undefined(node, dict(zip(names, operands, strict=True)), results) is expected
+
+
+def test_repeated_work_is_left_out() -> None:
+    from torch.export import exported_program
+    from torch.testing._internal.opinfo import core
+
+    from kintune_lab.fuzz.torch_programs import _table
+
+    assert _table()
+    collect = exported_program._collect_all_valid_cia_ops
+    assert collect() is collect() == collect.__wrapped__()
+    assert core.extract_test_fn() is None
+    assert isinstance(print, torch._ops.Callable)
+    assert not isinstance(1, torch._ops.Callable)
