@@ -48,7 +48,17 @@ _LEFT_OUT = (
 _LEFT_OUT_EXACTLY = ("normal", "resize_", "resize_as_", "equal", "allclose", "nn.functional.fractional_max_pool2d")
 _REFUSED = (
     *("polynomial", "airy", "special.bessel", "bessel_j0", "modified_bessel_k", "igamma", "segment_reduce"),
-    *("svd", "pca_lowrank", "linalg.eig", "linalg.ldl", "linalg.lu", "linalg.lstsq", "pinv", "householder"),
+    *(
+        "svd",
+        "pca_lowrank",
+        "linalg.eig",
+        "linalg.ldl",
+        "linalg.lu",
+        "linalg.lstsq",
+        "linalg.cond",
+        "pinv",
+        "householder",
+    ),
     *("matrix_exp", "nextafter", "histogram", "ctc_loss", "combinations", "bincount"),
 )
 _REFUSED_EXACTLY = ("lu", "lu_solve", "lu_unpack", "qr", "linalg.qr", "ormqr", "geqrf", "mode")

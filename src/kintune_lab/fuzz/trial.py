@@ -110,7 +110,7 @@ class Trial:
 
     def _refused_alone(self, nodes: Sequence[int]) -> dict[int, str]:
         """Which of some nodes that are refused together are refused alone, and why: halves are tried first."""
-        found = {}
+        found: dict[int, str] = {}
         for half in (nodes[: len(nodes) // 2], nodes[len(nodes) // 2 :]):
             verdict = self._try(half, only_import=True) if half else None
             if verdict is not None and verdict.kind is VerdictKind.REFUSED:

@@ -37,11 +37,12 @@ def test_what_pytorch_leaves_open(operator: str, operands: list[object], results
 
 def test_repeated_work_is_left_out() -> None:
     from torch.export import exported_program
-    from torch.testing._internal.opinfo import core
 
     from kintune_lab.fuzz.torch_programs import _table
 
     assert _table()
+    from torch.testing._internal.opinfo import core  # after what it takes from a package that is not installed
+
     collect = exported_program._collect_all_valid_cia_ops
     assert collect() is collect() == collect.__wrapped__()
     assert core.extract_test_fn() is None
