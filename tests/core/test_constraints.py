@@ -41,7 +41,7 @@ def test_the_policies_are_those_of_the_scheduler() -> None:
         ({"rtol": "small"}, "rtol must be a number, and is 'small'"),
         ({"foresee": "always"}, "unknown foresee 'always'; use one of: none, published, guarded"),
         ({"fresh": 1}, "fresh must be true or false, and is 1"),
-        ({"families": 3}, "families must be a text, and is 3"),
+        ({"target": 3}, "target must be a text, and is 3"),
     ],
 )
 def test_a_value_out_of_its_limits_is_named(wrong: dict[str, Any], said: str) -> None:

@@ -103,6 +103,7 @@ def test_tolerances_and_inputs_to_compare_on_belong_to_the_result() -> None:
         ({"rtol": -1.0}, "rtol must be 0 or more"),
         ({"atol": math.inf}, "atol must be 0 or more"),
         ({"inputs": (1, 1)}, "inputs: name up to 256 sets of inputs, each once"),
+        ({"inputs": (1,), "random_sets": 4}, "random_sets and given inputs do not go together"),
     ):
         with pytest.raises(InputError, match=said):
             check(JobRequest(**fields))

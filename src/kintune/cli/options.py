@@ -100,7 +100,7 @@ def _option(field: Field, text: str | None) -> Callable[[Command], Command]:
     if field.kind is not bool:
         text += f"  [default: {shown.without}]" if shown.without and field.default is None else ""
         default = None if field.kind is tuple else field.default
-        offered = tuple(map(str, field.choices)) or shown.offered
+        offered = tuple(map(str, field.choices))
         settings = {
             "type": str if field.kind is tuple else field.kind,
             "default": default,

@@ -12,12 +12,14 @@ from kintune.core.latency_target import COMPARED
 from kintune.core.measurement_protocol import DeviceType, MeasurementProtocol, operands_for
 from kintune.core.model import ModelRef
 from kintune.core.workload import Subgraph, by_combination
+from kintune.errors import InputError
 
 __all__ = [
     "COMPILE_FIELDS",
     "DEFAULT_MAX_ERROR",
     "DEFAULT_TRIALS",
     "Budget",
+    "FamilyAlgorithm",
     "Foresee",
     "JobSpec",
     "Metric",
@@ -30,7 +32,12 @@ __all__ = [
     "TuneConfig",
     "WeightBits",
     "named_files",
+    "refuse_random_sets",
 ]
+
+FamilyAlgorithm: TypeAlias = Literal["op", "hash", "ind", "none", "measured"]
+"""How subgraphs are grouped (`kintune.search.family`): by core operator, by all operators, each alone, all together, or
+by samples."""
 
 Foresee: TypeAlias = Literal["none", "published", "guarded"]
 """What follows a full round.  "none": nothing.  "published": a small round for the subgraph of the same family with the
@@ -75,18 +82,29 @@ class Strategy(msgspec.Struct, frozen=True):
     evolved and ranked in bulk by analytic features before any is replayed.
     """
 
-    families: str = "op"
-    foresee: Foresee = "guarded"
-    carry: bool = True
-    rules: bool = True
-    survey: tuple[int, ...] = (1, 3, 4)
-    budget: Budget = "gradient"
-    round_size: int = 32
-    foresee_size: int = 16
-    width: int = 1
-    thrift: bool = True
-    draft: bool = False
-    again: int = 3
+    # fmt: off
+    families: Annotated[FamilyAlgorithm, option(
+        "Groups that share a cost model: op, hash, measured, ind, none.", Section.SEARCH, see="families.md"
+    )] = "op"
+    foresee: Annotated[Foresee, option(
+        "Short rounds in a family: guarded, published or none.", Section.SEARCH
+    )] = "guarded"
+    carry: Annotated[bool, option(
+        "Try a subgraph's good programs on others of its family.", Section.SEARCH,
+        off="Do not try a subgraph's good programs on others of its family.",
+    )] = True
+    rules: Annotated[bool, option("Let the rule propose programs.", Section.SEARCH)] = True
+    survey: Annotated[tuple[int, ...], option(
+        "Programs that every subgraph gets first, for each round.", Section.SEARCH
+    )] = (1, 3, 4)
+    budget: Annotated[Budget, option("Which subgraph gets the next round.", Section.SEARCH)] = "gradient"
+    round_size: Annotated[int, option("Number of programs in a full round.", Section.SEARCH, ge=1)] = 32
+    foresee_size: Annotated[int, option("Number of programs in a foresee round.", Section.SEARCH, ge=1)] = 16
+    width: Annotated[int, option("Number of subgraphs that share a round.", Section.SEARCH, ge=1)] = 1
+    thrift: Annotated[bool, option("Discount the scores of programs that take long to build.", Section.SEARCH)] = True
+    draft: Annotated[bool, option("Rank candidates in bulk before any is replayed.", Section.SEARCH)] = False
+    again: Annotated[int, option("Fastest programs that are timed again in each round.", Section.SEARCH, ge=0)] = 3
+    # fmt: on
 
 
 class Metric(msgspec.Struct, frozen=True):
@@ -114,6 +132,7 @@ class Metric(msgspec.Struct, frozen=True):
         return 60.0 + 5.0 * self.seconds
 
 
+_STRATEGY = fields_of(Strategy)
 _TOLERANCE: Any = {"hint": "How far outputs may be from those of the model", "step": 1e-3, "told": ""}
 
 
@@ -189,6 +208,18 @@ class SharedOptions(msgspec.Struct, frozen=True, kw_only=True):
     )] = 0
 
 
+def refuse_random_sets(chosen: SharedOptions, *, is_given: bool) -> None:
+    """Refuse a number of random sets of inputs where inputs to compare on, or to quantise with, are given.
+
+    Raises:
+        InputError: both were given.
+    """
+    if is_given and chosen.random_sets != fields_of(SharedOptions)["random_sets"].default:
+        raise InputError(
+            "random_sets and given inputs do not go together: outputs are compared on the inputs alone; leave one out"
+        )
+
+
 class TuneConfig(SharedOptions, frozen=True, kw_only=True):
     """How a model is tuned: everything that may be chosen beside the model.
 
@@ -203,17 +234,9 @@ class TuneConfig(SharedOptions, frozen=True, kw_only=True):
     threads: Annotated[int, option(
         "Threads that the model will run on.", Section.TARGET, ge=1, without="all physical cores"
     )] | None = None
-    families: Annotated[str, option(
-        "Groups that share a cost model: op, hash, measured, ind, none.", Section.SEARCH, see="families.md",
-        offered=("op", "hash", "measured", "ind", "none"),
-    )] = "op"
-    foresee: Annotated[Foresee, option(
-        "Short rounds in a family: guarded, published or none.", Section.SEARCH
-    )] = "guarded"
-    carry: Annotated[bool, option(
-        "Try a subgraph's good programs on others of its family.", Section.SEARCH,
-        off="Do not try a subgraph's good programs on others of its family.",
-    )] = True
+    families: Annotated[FamilyAlgorithm, _STRATEGY["families"].meta] = Strategy().families
+    foresee: Annotated[Foresee, _STRATEGY["foresee"].meta] = Strategy().foresee
+    carry: Annotated[bool, _STRATEGY["carry"].meta] = Strategy().carry
     round_size: Annotated[int, option(
         "Number of programs in a full round.", Section.SEARCH, ge=1, without=str(Strategy().round_size)
     )] | None = None

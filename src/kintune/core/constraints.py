@@ -49,11 +49,11 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """How an option is shown.
 
     The command line has `flag` (by default made of the name), the letter `short`, `metavar`, `off` (the help of a flag
-    that switches off what is on by default), `without` (what holds if the option is not given) and the values `offered`
-    for completion.  The REST API takes at most `most` characters or entries.  The portal has the `label`, a `hint`, the
-    `step` of a number, `words` for choices, and the `part` of the form, where that is not the section's.  Jobs and
-    reports tell a value that is not the default as `told` says, with the value for {}; "" leaves that to their own
-    code.  `see` is the page of docs/ that has more.
+    that switches off what is on by default) and `without` (what holds if the option is not given).  The REST API takes
+    at most `most` characters or entries.  The portal has the `label`, a `hint`, the `step` of a number, `words` for
+    choices, and the `part` of the form, where that is not the section's.  Jobs and reports tell a value that is not the
+    default as `told` says, with the value for {}; "" leaves that to their own code.  `see` is the page of docs/ that
+    has more.
     """
 
     section: Section = Section.OTHER
@@ -62,7 +62,6 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     metavar: str | None = None
     off: str = ""
     without: str = ""
-    offered: tuple[str, ...] = ()
     most: int | None = None
     label: str = ""
     hint: str = ""

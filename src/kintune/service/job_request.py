@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from kintune.core.config import SharedOptions
+from kintune.core.config import SharedOptions, refuse_random_sets
 from kintune.core.constraints import Section, check_fields, limited, option
 from kintune.core.latency_target import FASTEST, parse_target
 from kintune.core.narrow_options import check_narrow_options
@@ -147,6 +147,7 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
     for name, ids in (("calibrate", wanted.calibrate), ("inputs", wanted.inputs)):
         if len(ids) > MOST_SETS or len(set(ids)) < len(ids):
             raise InputError(f"{name}: name up to {MOST_SETS} sets of inputs, each once")
+    refuse_random_sets(wanted, is_given=bool(wanted.inputs or wanted.calibrate))
     if wanted.until is not None:
         _check_until(wanted.until)
     _check_constants(wanted.constants)

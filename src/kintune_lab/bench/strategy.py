@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import get_args
+from typing import Any
 
 import msgspec
 
-from kintune.core.config import Budget, Foresee, Strategy
+from kintune.core.config import Strategy
 from kintune.errors import InputError
-from kintune.search.family import algorithms
-from kintune_lab.experiment.option import Option, OptionKind, Value
+from kintune_lab.experiment.option import Option, OptionKind, Value, option_of
 
 __all__ = ["STRATEGY", "strategy_of"]
 
-_DEFAULT = Strategy()
 _NO_SURVEY = "none"
 _LARGEST = 4096  # programs of a round
 
@@ -36,28 +34,18 @@ def _survey(value: Value) -> tuple[int, ...]:
     return levels
 
 
+_SURVEY = {
+    "kind": OptionKind.TEXT,
+    "default": ", ".join(map(str, Strategy().survey)) or _NO_SURVEY,
+    "check": _survey,
+}
+_CHANGES: dict[str, dict[str, Any]] = {
+    "survey": _SURVEY,
+    **{name: {"high": _LARGEST} for name in ("round_size", "foresee_size", "width", "again")},
+}
+
 STRATEGY: dict[str, Option] = {
-    "families": Option(OptionKind.TEXT, _DEFAULT.families, "which subgraphs learn together", choices=algorithms()),
-    "foresee": Option(OptionKind.TEXT, _DEFAULT.foresee, "what follows a full round", choices=get_args(Foresee)),
-    "carry": Option(OptionKind.FLAG, _DEFAULT.carry, "carry good programs over to siblings"),
-    "rules": Option(OptionKind.FLAG, _DEFAULT.rules, "let the rule propose programs"),
-    "survey": Option(
-        OptionKind.TEXT,
-        ", ".join(map(str, _DEFAULT.survey)) or _NO_SURVEY,
-        "programs that every subgraph gets first, for each round",
-        check=_survey,
-    ),
-    "budget": Option(OptionKind.TEXT, _DEFAULT.budget, "who gets the next round", choices=get_args(Budget)),
-    "round_size": Option(OptionKind.INTEGER, _DEFAULT.round_size, "programs of a full round", low=1, high=_LARGEST),
-    "foresee_size": Option(
-        OptionKind.INTEGER, _DEFAULT.foresee_size, "programs of a foresee round", low=1, high=_LARGEST
-    ),
-    "width": Option(OptionKind.INTEGER, _DEFAULT.width, "subgraphs that share a round", low=1, high=_LARGEST),
-    "thrift": Option(OptionKind.FLAG, _DEFAULT.thrift, "let a program that is dear to build promise more than others"),
-    "again": Option(
-        OptionKind.INTEGER, _DEFAULT.again, "fastest programs that are timed again in each round", low=0, high=_LARGEST
-    ),
-    "draft": Option(OptionKind.FLAG, _DEFAULT.draft, "rank candidates in bulk by their decisions before any is made"),
+    name: option_of(Strategy, name, **_CHANGES.get(name, {})) for name in Strategy.__struct_fields__
 }
 
 

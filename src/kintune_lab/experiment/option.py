@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
+from kintune.core.constraints import fields_of
 from kintune.errors import InputError
 from kintune.hardware.cores import choose_cores
 
-__all__ = ["Option", "OptionError", "OptionKind", "Options", "Value", "spelled", "threads_option"]
+__all__ = ["Option", "OptionError", "OptionKind", "Options", "Value", "option_of", "spelled", "threads_option"]
 
 
 Value: TypeAlias = str | int | float | bool
@@ -91,6 +92,18 @@ class Option(msgspec.Struct, frozen=True):
 
 Options: TypeAlias = Mapping[str, Option]
 """Options by name."""
+
+
+_KINDS = {bool: OptionKind.FLAG, int: OptionKind.INTEGER, float: OptionKind.NUMBER}
+
+
+def option_of(struct: type[msgspec.Struct], name: str, **changes: Any) -> Option:
+    """Return the option that is a field of `struct` (`kintune.core.constraints`), apart from `changes` to it."""
+    field = fields_of(struct)[name]
+    kind = _KINDS.get(field.kind, OptionKind.TEXT)
+    choices = tuple(map(str, field.choices))
+    found = Option(kind, field.default, field.help, low=field.meta.ge, high=field.meta.le, choices=choices)
+    return msgspec.structs.replace(found, **changes)
 
 
 def threads_option(what: str) -> Option:

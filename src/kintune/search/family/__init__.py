@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, get_args
 
+from kintune.core.config import FamilyAlgorithm
 from kintune.core.workload import Subject
 from kintune.errors import InputError
 from kintune.search.family import by_hash, by_op, individual, monolithic
 from kintune.search.family.samples import Samples
 from kintune.search.family.static import StaticFamilies
 
-__all__ = ["Families", "FamilyOf", "Samples", "Subject", "algorithms", "check_algorithm", "families", "family_of"]
+__all__ = ["Families", "FamilyOf", "Samples", "Subject", "algorithms", "families", "family_of"]
 
 
 class Families(Protocol):
@@ -40,7 +41,7 @@ _ALGORITHMS: dict[str, FamilyOf] = {
 
 def algorithms() -> tuple[str, ...]:
     """Return the names of the family algorithms."""
-    return (*_ALGORITHMS, "measured")
+    return get_args(FamilyAlgorithm)
 
 
 def families(algorithm: str, *, seed: int = 0, threads: int = 1) -> Families:
@@ -54,16 +55,6 @@ def families(algorithm: str, *, seed: int = 0, threads: int = 1) -> Families:
     from kintune.search.family.measured import MeasuredFamilies  # imports XGBoost, which loads slowly
 
     return MeasuredFamilies(seed=seed, threads=threads)
-
-
-def check_algorithm(algorithm: str) -> None:
-    """Check the name of a family algorithm.
-
-    Raises:
-        InputError: there is no such algorithm.
-    """
-    if algorithm not in algorithms():
-        family_of(algorithm)
 
 
 def family_of(algorithm: str) -> FamilyOf:

@@ -11,7 +11,7 @@ import msgspec
 
 from kintune.core.candidate import FULL_PRECISION, digest_of
 from kintune.core.capabilities import Capabilities, capabilities_of, kind_named
-from kintune.core.config import DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig, named_files
+from kintune.core.config import DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig, named_files, refuse_random_sets
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
 from kintune.core.measurement_protocol import OPERANDS, MeasurementProtocol
@@ -23,7 +23,6 @@ from kintune.files import check_writable, readable_files, sha256_of
 from kintune.hardware.software import TVM_VERSION
 from kintune.models.constants import describe_constants
 from kintune.models.ref import EXPORTED, ONNX, ZOO
-from kintune.search.family import check_algorithm
 from kintune.wire.confinement import require_isolation
 
 __all__ = [
@@ -81,7 +80,7 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         InputError: a value is out of its limits, or a file that is named cannot be used.
     """
     check_fields(config)
-    check_algorithm(config.families)
+    refuse_random_sets(config, is_given=(config.inputs, config.calibrate) != (None, None))
     can = _capabilities(config)
     if config.until is not None:
         check_until(config.until, model, _compared(config), "" if can.other_runtimes else can.a_device)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.errors import InputError
-from kintune.search.family import algorithms
+from kintune_lab.bench.strategy import STRATEGY
 from kintune_lab.experiment.experiment import Cell, Method, ModelFacts, Show
 from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options
 from kintune_lab.experiment.section import Section
@@ -38,7 +38,7 @@ _OPTIONS: dict[str, Option] = {
 }
 _METHODS: dict[str, Options] = {
     "trees": {
-        "families": Option(OptionKind.TEXT, "op", "which subgraphs share a model", choices=algorithms()),
+        "families": STRATEGY["families"],
         "rounds": Option(OptionKind.INTEGER, 100, "trees of a model", low=1, high=10_000),
         "depth": Option(OptionKind.INTEGER, 6, "levels of a tree", low=1, high=16),
         "rooted": Option(OptionKind.FLAG, False, "let the models of all families grow from a common one"),

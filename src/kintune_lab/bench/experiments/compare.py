@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kintune.core.config import DEFAULT_MAX_ERROR
+from kintune.core.config import DEFAULT_MAX_ERROR, TuneConfig
 from kintune.core.latency_target import COMPARED
 from kintune.errors import InputError
 from kintune.files import readable_files, write_whole
@@ -18,7 +18,7 @@ from kintune_lab.comparison.report import comparison_sections, markdown, to_json
 from kintune_lab.comparison.run import FileSettings, compare_file
 from kintune_lab.comparison.timing import OTHERS
 from kintune_lab.experiment.experiment import Cell, CellFailure, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionKind, Options, Value, threads_option
+from kintune_lab.experiment.option import Option, OptionKind, Options, Value, option_of, threads_option
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Tables
 
@@ -70,28 +70,17 @@ _OPTIONS: dict[str, Option] = {
     ),
     "inputs": Option(OptionKind.FILE, help="an .npz file with the inputs (they are drawn)"),
     "minutes": Option(OptionKind.NUMBER, 2.0, "how long a file is tuned; 0 compiles it only", low=0.0),
-    "seed": Option(OptionKind.INTEGER, 0, "seed of everything drawn at random", low=0),
+    "seed": option_of(TuneConfig, "seed"),
     "threads": threads_option("model, in every runtime"),
-    "rtol": Option(OptionKind.NUMBER, 1e-3, "relative tolerance of outputs", low=0.0),
-    "atol": Option(OptionKind.NUMBER, 1e-3, "absolute tolerance of outputs", low=0.0),
+    "rtol": option_of(TuneConfig, "rtol"),
+    "atol": option_of(TuneConfig, "atol"),
     "baselines": Option(
         OptionKind.TEXT, ", ".join(COMPARED), "runtimes to compare with, where they are installed", check=_check_others
     ),
     "rounds": Option(OptionKind.INTEGER, 10, "rounds in which each runtime has a turn of 5 runs", low=1, high=1000),
     "keep": Option(OptionKind.FLAG, False, "keep the executables"),
-    "precision": Option(
-        OptionKind.TEXT,
-        "fp32",
-        "what a result may compute in: fp32, bf16, int8 or auto",
-        choices=("fp32", "bf16", "int8", "auto"),
-    ),
-    "max_error": Option(
-        OptionKind.NUMBER,
-        DEFAULT_MAX_ERROR,
-        "with a narrower precision: the error allowed at the outputs",
-        low=0.0,
-        high=1.0,
-    ),
+    "precision": option_of(TuneConfig, "precision"),
+    "max_error": option_of(TuneConfig, "max_error", default=DEFAULT_MAX_ERROR, low=0.0),
     "calibrate": Option(
         OptionKind.TEXT,
         "",

@@ -10,6 +10,7 @@ from typing import cast, get_args
 
 import msgspec
 
+from kintune.core.config import TuneConfig
 from kintune.errors import InputError
 from kintune.hardware.cores import choose_cores
 from kintune.hardware.locks import cores_lock
@@ -17,7 +18,7 @@ from kintune.models.ref import ZOO, parse_ref
 from kintune_lab.bench.report.race import race_sections
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
 from kintune_lab.experiment.experiment import Cell, CellProgress, Method, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options, Value, threads_option
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options, Value, option_of, threads_option
 from kintune_lab.experiment.section import Section
 from kintune_lab.experiment.tables import Tables
 from kintune_lab.race.progress import Pause
@@ -55,7 +56,7 @@ def _teacher_files(value: Value) -> list[str]:
 
 _OPTIONS: dict[str, Option] = {
     "model": Option(OptionKind.MODEL, help="what is tuned", required=True),
-    "seed": Option(OptionKind.INTEGER, 0, "seed of everything drawn at random, on all sides", low=0),
+    "seed": option_of(TuneConfig, "seed"),
     "trials_per_subgraph": Option(
         OptionKind.INTEGER, 128, "stock's trials for each subgraph that it would tune", low=1
     ),

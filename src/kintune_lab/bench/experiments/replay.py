@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
 
-from kintune.core.config import Budget, Foresee, Strategy
+import msgspec
+
+from kintune.core.config import Strategy
 from kintune.errors import InputError
-from kintune.search.family import algorithms
+from kintune_lab.bench.strategy import STRATEGY
 from kintune_lab.experiment.experiment import Cell, Method, ModelFacts, Show
 from kintune_lab.experiment.option import Option, OptionKind, Options
 from kintune_lab.experiment.section import Section
@@ -34,12 +35,8 @@ _OPTIONS: dict[str, Option] = {
 }
 _METHODS: dict[str, Options] = {
     "search": {
-        "families": Option(OptionKind.TEXT, "op", "which subgraphs learn together", choices=algorithms()),
-        "foresee": Option(OptionKind.TEXT, "guarded", "what follows a full round", choices=get_args(Foresee)),
-        "budget": Option(OptionKind.TEXT, "gradient", "who gets the next round", choices=get_args(Budget)),
-        "round_size": Option(OptionKind.INTEGER, 64, "programs of a full round", low=1, high=4096),
-        "foresee_size": Option(OptionKind.INTEGER, 16, "programs of a foresee round", low=1, high=4096),
-        "width": Option(OptionKind.INTEGER, 1, "subgraphs that share a round", low=1, high=4096),
+        **{name: STRATEGY[name] for name in ("families", "foresee", "budget", "foresee_size", "width")},
+        "round_size": msgspec.structs.replace(STRATEGY["round_size"], default=64),
     }
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.config import Options as JobOptions
+from kintune.core.config import TuneConfig
 from kintune.core.latency_target import parse_target
 from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.errors import InputError
@@ -21,7 +22,7 @@ from kintune.tuning.front.request import TuneRequest
 from kintune_lab.bench.report.charts import curve_charts, numbers, spread_of, stage_charts
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionKind, Options, Value, threads_option
+from kintune_lab.experiment.option import Option, OptionKind, Options, Value, option_of, threads_option
 from kintune_lab.experiment.section import Grid, Section
 from kintune_lab.experiment.tables import Row, Tables, by, varying, words
 
@@ -53,15 +54,11 @@ def _target(value: Value) -> None:
 
 _OPTIONS: dict[str, Option] = {
     "model": Option(OptionKind.MODEL, help="what to tune", required=True),
-    "seed": Option(OptionKind.INTEGER, 0, "seed of everything drawn at random", low=0),
-    "trials": Option(OptionKind.INTEGER, help="stop after measuring so many programs", low=1),
-    "minutes": Option(OptionKind.NUMBER, help="stop after so long", low=0.01),
-    "until": Option(
-        OptionKind.TEXT,
-        help="stop once the network is so fast: milliseconds, or a share (onnxruntime*0.8)",
-        check=_target,
-    ),
-    "target": Option(OptionKind.TEXT, "native", "what to tune for"),
+    "seed": option_of(TuneConfig, "seed"),
+    "trials": option_of(TuneConfig, "trials"),
+    "minutes": option_of(TuneConfig, "minutes", low=0.01),
+    "until": option_of(TuneConfig, "until", check=_target),
+    "target": option_of(TuneConfig, "target"),
     "threads": threads_option("model"),
     **STRATEGY,
     "records": Option(
