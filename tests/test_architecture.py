@@ -102,6 +102,17 @@ def asks_for_a_kind(node: ast.AST) -> bool:
     return is_method and node.func.attr in ("startswith", "endswith") and any(map(is_known, node.args))
 
 
+def test_the_name_of_a_public_class_occurs_once() -> None:
+    """Those of the compiler's programs and kernels apart."""
+    names: dict[str, list[str]] = {}
+    for path in SOURCES:
+        if not {"compiler", "models"} & set(path.parts):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    names.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: places for name, places in names.items() if len(places) > 1} == {}
+
+
 @pytest.mark.parametrize(
     ("code", "asks"),
     [

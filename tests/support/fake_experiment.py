@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options
-from kintune_lab.experiment.section import Section
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, OptionsByName
+from kintune_lab.experiment.section import ReportSection
 from kintune_lab.experiment.tables import Tables
 
 __all__ = ["FakeExperiment"]
@@ -21,7 +21,7 @@ _OPTIONS: dict[str, Option] = {
     "mode": Option(OptionKind.TEXT, "calm", choices=("calm", "wild")),
     "carry": Option(OptionKind.FLAG, True),
 }
-_METHODS: dict[str, Options] = {
+_METHODS: dict[str, OptionsByName] = {
     "one": {},
     "needy": {"width": Option(OptionKind.INTEGER, required=True)},
     "two": {"families": Option(OptionKind.TEXT, "op"), "width": Option(OptionKind.INTEGER, 1)},
@@ -70,6 +70,6 @@ class FakeExperiment:
             "empty": [],
         }
 
-    def report(self, tables: Tables) -> Sequence[Section]:
+    def report(self, tables: Tables) -> Sequence[ReportSection]:
         """How many rows there are."""
-        return [Section("Rows", (f"{len(tables.get('results', ()))} rows",))]
+        return [ReportSection("Rows", (f"{len(tables.get('results', ()))} rows",))]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kintune.cli.completing import complete_by_metavar
-from kintune.cli.sections import Context
+from kintune.cli.sections import HelpContext
 from kintune.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class LazyGroup(click.Group):
     when all commands are listed.
     """
 
-    context_class = Context
+    context_class = HelpContext
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class LazyGroup(click.Group):
             raise EnvironmentProblem(
                 f"{cmd_name} needs {error.name}; install it with: pip install 'kintune[{entry.extra}]'"
             ) from error
-        command.context_class = Context
+        command.context_class = HelpContext
         complete_by_metavar(command)
         return command
 

@@ -11,7 +11,7 @@ import msgspec
 from kintune.cli.completing import offering
 from kintune.cli.sections import ConfigOption
 from kintune.core.config import PolicyName, TuneConfig
-from kintune.core.constraints import Field, fields_of
+from kintune.core.constraints import OptionField, fields_of
 
 __all__ = [
     "POLICY_NAMES",
@@ -93,7 +93,7 @@ def config_options(
     return add
 
 
-def _option(field: Field, text: str | None) -> Callable[[Command], Command]:
+def _option(field: OptionField, text: str | None) -> Callable[[Command], Command]:
     shown = field.shown
     text = text or shown.off or field.help
     settings: dict[str, Any] = {"is_flag": True, "callback": lambda _context, _option, given: given != field.default}

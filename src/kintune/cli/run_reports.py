@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RunReports"]
 
-Ending: TypeAlias = RunReport | KintuneError
+_Ending: TypeAlias = RunReport | KintuneError
 
 
 class RunReports:
@@ -44,7 +44,7 @@ class RunReports:
         """Where the report of a model lies by itself; None with `--json`."""
         return None if self._json_target else report_path(str(self._outputs()[number]))
 
-    def write(self, endings: Sequence[Ending]) -> InputError | None:
+    def write(self, endings: Sequence[_Ending]) -> InputError | None:
         """Write the reports of all models; returns an error instead of raising it, since results are printed first."""
         try:
             if not self._json_target:
@@ -58,7 +58,7 @@ class RunReports:
             return error
         return None
 
-    def _report(self, number: int, ending: Ending) -> RunReport | FailureReport:
+    def _report(self, number: int, ending: _Ending) -> RunReport | FailureReport:
         if isinstance(ending, RunReport):
             return ending
         told = self._failures.get(number)
@@ -75,7 +75,7 @@ class RunReports:
             log=self._config.log,
         )
 
-    def _campaign(self, endings: Sequence[Ending]) -> CampaignReport:
+    def _campaign(self, endings: Sequence[_Ending]) -> CampaignReport:
         return CampaignReport(
             policy=self._policy,
             runs=tuple(ending for ending in endings if isinstance(ending, RunReport)),

@@ -9,7 +9,7 @@ import click
 
 from kintune.core.constraints import Shown
 
-__all__ = ["TUNE_SECTIONS", "ConfigOption", "Context", "SectionedCommand", "Sections"]
+__all__ = ["TUNE_SECTIONS", "ConfigOption", "HelpContext", "SectionedCommand", "Sections"]
 
 Sections: TypeAlias = Sequence[tuple[str, Sequence[str]]]
 """Headings, each with the names of the parameters below it."""
@@ -47,7 +47,7 @@ class _Formatter(click.HelpFormatter):
                     self.write("\n")
 
 
-class Context(click.Context):
+class HelpContext(click.Context):
     """The context of all commands."""
 
     formatter_class = _Formatter

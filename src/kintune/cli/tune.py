@@ -34,7 +34,7 @@ __all__ = ["command"]
 
 _LIKE_SHAPE = re.compile(r".+=(\d+x)*\d+")
 
-Ending: TypeAlias = "api.Result | KintuneError"
+_Ending: TypeAlias = "api.Result | KintuneError"
 
 
 @click.command("tune", cls=SectionedCommand, sections=TUNE_SECTIONS, short_help="Make a model fast on this machine.")
@@ -117,7 +117,7 @@ def command(
             api.refuse_doubts(ending.report)
 
 
-def _complain(models: Sequence[api.Model], endings: Sequence[Ending]) -> None:
+def _complain(models: Sequence[api.Model], endings: Sequence[_Ending]) -> None:
     """Raise an error that names the models without a result, with the causes, if there are any.
 
     Raises:

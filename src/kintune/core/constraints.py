@@ -17,7 +17,7 @@ import msgspec
 
 from kintune.errors import InputError
 
-__all__ = ["Field", "Section", "Shown", "check_fields", "described", "fields_of", "limited", "option"]
+__all__ = ["OptionField", "Section", "Shown", "check_fields", "described", "fields_of", "limited", "option"]
 
 _MOST_BITS = 1000  # of an integer: a float holds it, and it can be spelled
 
@@ -88,7 +88,7 @@ def limited(struct: type[msgspec.Struct], name: str, *, gt: float, le: float) ->
     return msgspec.Meta(description=field.help, gt=gt, le=le, extra={"shown": shown})
 
 
-class Field(NamedTuple):
+class OptionField(NamedTuple):
     """A field of a struct: `kind` is its type without None, `choices` are the values of a `Literal`."""
 
     name: str
@@ -126,13 +126,13 @@ class Field(NamedTuple):
 
 
 @cache
-def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
+def fields_of(struct: type[msgspec.Struct]) -> dict[str, OptionField]:
     """Return the fields of `struct` by name, in the order of their declaration."""
     hints = get_type_hints(struct, include_extras=True)
     return {field.name: _field(field, hints[field.name]) for field in msgspec.structs.fields(struct)}
 
 
-def _field(field: msgspec.structs.FieldInfo, hint: Any) -> Field:
+def _field(field: msgspec.structs.FieldInfo, hint: Any) -> OptionField:
     parts = list(_flat(hint))
     meta = next((part for part in parts if isinstance(part, msgspec.Meta)), msgspec.Meta())
     choices = tuple(part for part in parts if isinstance(part, str | int))
@@ -140,7 +140,7 @@ def _field(field: msgspec.structs.FieldInfo, hint: Any) -> Field:
     default = None if field.default is msgspec.NODEFAULT else field.default
     if field.default_factory is not msgspec.NODEFAULT:
         default = field.default_factory()
-    return Field(field.name, type(choices[0]) if choices else kinds[0], default, NoneType in parts, meta, choices)
+    return OptionField(field.name, type(choices[0]) if choices else kinds[0], default, NoneType in parts, meta, choices)
 
 
 def _flat(hint: Any) -> Iterator[Any]:
@@ -185,14 +185,14 @@ def check_fields(struct: msgspec.Struct) -> None:
             raise InputError(f"{name} must be {'true or false' if field.kind is bool else 'a text'}, and is {value!r}")
 
 
-def _check_choice(field: Field, value: Any) -> None:
+def _check_choice(field: OptionField, value: Any) -> None:
     if field.kind is str and value not in field.choices:
         raise InputError(f"unknown {field.name} {value!r}; use one of: {', '.join(map(str, field.choices))}")
     if field.kind is int and (type(value) is not int or value not in field.choices):
         raise InputError(f"{field.name} must be {' or '.join(map(str, field.choices))}, and is {value!r}")
 
 
-def _check_number(field: Field, value: Any) -> None:
+def _check_number(field: OptionField, value: Any) -> None:
     name, meta = field.name, field.meta
     if isinstance(value, bool) or not isinstance(value, int if field.kind is int else (int, float)):
         raise InputError(f"{name} must be a {'whole ' if field.kind is int else ''}number, and is {value!r}")

@@ -18,11 +18,11 @@ _PAUSES_S = (0.2, 1.0, 3.0)
 _WARM_S = 0.1
 _TIMES, _APART_S = 5, 0.3
 
-Run: TypeAlias = Callable[[], Sequence[float]]
+_Run: TypeAlias = Callable[[], Sequence[float]]
 """Runs a kernel some times and returns the seconds of each run."""
 
 
-def warm(run: Run) -> None:
+def warm(run: _Run) -> None:
     """Runs the kernel for 0.1 s, so that the clock rate can rise."""
     start = time.perf_counter()
     while time.perf_counter() - start < _WARM_S:
@@ -36,7 +36,7 @@ class ReferenceKernel:
     shared.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: _Run) -> None:
         self._run = run
 
     def microseconds(self) -> float:

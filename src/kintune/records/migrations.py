@@ -22,7 +22,7 @@ from kintune.records.schema import FORMAT, NEIGHBOURS, SCHEMA_VERSION, meta
 
 __all__ = ["STEPS", "schema_of", "upgrade"]
 
-Step: TypeAlias = Callable[[Connection], None]
+_Step: TypeAlias = Callable[[Connection], None]
 
 
 def _name_the_writer(connection: Connection) -> None:
@@ -43,7 +43,7 @@ def _name_decisions(connection: Connection) -> None:
     del connection
 
 
-STEPS: Mapping[int, Step] = {1: _name_the_writer, 2: _name_decisions}
+STEPS: Mapping[int, _Step] = {1: _name_the_writer, 2: _name_decisions}
 """The steps, by the schema version that each starts from."""
 
 

@@ -17,7 +17,7 @@ from kintune.files import sha256_of
 from kintune.models.ref import ZOO, parse_ref
 from kintune_lab.bench.experiments import experiment_of
 from kintune_lab.experiment.experiment import Cell, Experiment, Method
-from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options, Value, spelled
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, OptionsByName, Value, spelled
 from kintune_lab.spec_document import Document
 
 __all__ = ["MOST_CELLS", "BenchSpec", "product_of", "read_bench_spec", "size_of"]
@@ -156,7 +156,7 @@ class _Reader:
             self._check(experiment, cell)
         return cells
 
-    def _parts(self, options: Options, axes: Axes) -> list[Axes]:
+    def _parts(self, options: OptionsByName, axes: Axes) -> list[Axes]:
         """The matrices whose cells are those of the spec: one, or one a model where some have options of their own."""
         document = self._document
         given = self._content.get("model", [])
@@ -224,7 +224,7 @@ class _Reader:
             return (*place, error.option, written.index(value)), value
         return (*place, error.option), value
 
-    def _axes(self, place: Place, table: Mapping[str, Any], options: Options) -> Axes:
+    def _axes(self, place: Place, table: Mapping[str, Any], options: OptionsByName) -> Axes:
         """The values of each option that `table` sets, checked."""
         axes: Axes = {}
         for name, given in table.items():
@@ -283,11 +283,11 @@ def _is_called(model: str, pattern: str) -> bool:
     return any(name == pattern or fnmatchcase(name, pattern) for name in (model, path.name, path.stem))
 
 
-def _complete(options: Options, choice: Mapping[str, Value]) -> dict[str, Value | None]:
+def _complete(options: OptionsByName, choice: Mapping[str, Value]) -> dict[str, Value | None]:
     return {name: choice.get(name, option.default) for name, option in options.items()}
 
 
-def _changed(options: Options, choice: Mapping[str, Value]) -> dict[str, Value]:
+def _changed(options: OptionsByName, choice: Mapping[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in choice.items() if value != options[name].default}
 
 

@@ -10,7 +10,7 @@ from kintune.validate.baselines import KINTUNE
 from kintune_lab.comparison.files import name_models
 from kintune_lab.comparison.timing import OTHERS
 from kintune_lab.comparison.verdict import BEST, Against, ComparisonSummary, FileResult, summarise
-from kintune_lab.experiment.section import Bar, BarChart, Grid, Section
+from kintune_lab.experiment.section import Bar, BarChart, Grid, ReportSection
 from kintune_lab.experiment.tables import CELLS, Row, Scalar, Tables, by, slug, words
 
 __all__ = ["ComparedFiles", "compared_files", "comparison_sections", "markdown", "to_json"]
@@ -61,7 +61,7 @@ def compared_files(tables: Tables) -> list[ComparedFiles]:
     return found
 
 
-def comparison_sections(tables: Tables) -> list[Section]:
+def comparison_sections(tables: Tables) -> list[ReportSection]:
     """Ratios in all, the plot, and each file."""
     latencies = {(row.get("cell"), row.get("runtime")): row for row in tables.get("latencies", ())}
     sections = []
@@ -69,13 +69,13 @@ def comparison_sections(tables: Tables) -> list[Section]:
         title = f" ({files.setting})" if files.setting else ""
         charts = (_chart(files, latencies),) if files.summary.against else ()
         sections += [
-            Section(f"Against other runtimes{title}", (*_text(files), _RULE), (_against(files.summary),), charts),
-            Section(f"Files{title}", grids=(_files(files),)),
+            ReportSection(f"Against other runtimes{title}", (*_text(files), _RULE), (_against(files.summary),), charts),
+            ReportSection(f"Files{title}", grids=(_files(files),)),
         ]
         if lost := _lost(files):
-            sections.append(Section(f"Files that lost{title}", grids=(lost,)))
+            sections.append(ReportSection(f"Files that lost{title}", grids=(lost,)))
     if grid := _runtimes(tables.get("latencies", ())):
-        sections.append(Section("Runtimes", grids=(grid,)))
+        sections.append(ReportSection("Runtimes", grids=(grid,)))
     return sections
 
 

@@ -10,8 +10,8 @@ import msgspec
 
 from kintune.core.candidate import digest_of
 from kintune.errors import KintuneError
-from kintune_lab.experiment.option import Options, Value
-from kintune_lab.experiment.section import Section
+from kintune_lab.experiment.option import OptionsByName, Value
+from kintune_lab.experiment.section import ReportSection
 from kintune_lab.experiment.tables import Tables
 
 __all__ = [
@@ -59,8 +59,8 @@ class Experiment(Protocol):
     name: str
     version: int
     summary: str
-    options: Options
-    methods: Mapping[str, Options]
+    options: OptionsByName
+    methods: Mapping[str, OptionsByName]
     locks_cores: bool
 
     def check(self, cell: Cell) -> None:
@@ -82,7 +82,7 @@ class Experiment(Protocol):
         `KeyboardInterrupt` ends the bench, and the cell is repeated from its start next time.
         """
 
-    def report(self, tables: Tables) -> Sequence[Section]:
+    def report(self, tables: Tables) -> Sequence[ReportSection]:
         """What the report shows of all cells that are done.
 
         Rows have the column `cell` and one for each option besides those that `run` returned.

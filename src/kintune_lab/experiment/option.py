@@ -13,7 +13,7 @@ from kintune.core.constraints import fields_of
 from kintune.errors import InputError
 from kintune.hardware.cores import choose_cores
 
-__all__ = ["Option", "OptionError", "OptionKind", "Options", "Value", "option_of", "spelled", "threads_option"]
+__all__ = ["Option", "OptionError", "OptionKind", "OptionsByName", "Value", "option_of", "spelled", "threads_option"]
 
 
 Value: TypeAlias = str | int | float | bool
@@ -90,7 +90,7 @@ class Option(msgspec.Struct, frozen=True):
         raise InputError(f"must be {self.kind.value}")
 
 
-Options: TypeAlias = Mapping[str, Option]
+OptionsByName: TypeAlias = Mapping[str, Option]
 """Options by name."""
 
 

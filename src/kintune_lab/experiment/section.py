@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Bar", "BarChart", "Chart", "Grid", "LineChart", "Section", "Series", "StackedChart"]
+__all__ = ["Bar", "BarChart", "Chart", "Grid", "LineChart", "ReportSection", "Series", "StackedChart"]
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class Grid(msgspec.Struct, frozen=True):
     rows: tuple[tuple[str, ...], ...]
 
 
-class Section(msgspec.Struct, frozen=True):
+class ReportSection(msgspec.Struct, frozen=True):
     """One part of a report: a title, paragraphs, tables, charts."""
 
     title: str

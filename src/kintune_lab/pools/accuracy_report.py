@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from kintune_lab.experiment.section import Grid, LineChart, Section, Series
+from kintune_lab.experiment.section import Grid, LineChart, ReportSection, Series
 from kintune_lab.experiment.tables import Row, Tables, by, slug, varying, words
 
-__all__ = ["Interval", "accuracy_sections", "bootstrap", "paired_differences"]
+__all__ = ["PairedInterval", "accuracy_sections", "bootstrap", "paired_differences"]
 
 
 _MONOLITHIC = "none"
@@ -26,20 +26,20 @@ _MEASURES = {
 _MODELS = "models"  # the column that says which models a row is of, for people
 
 
-def accuracy_sections(tables: Tables) -> list[Section]:
+def accuracy_sections(tables: Tables) -> list[ReportSection]:
     """One section for each network and way of splitting, and for each size of its pool where there are several."""
     rows = _named(tables.get("accuracy", ()))
     told = ("model", "split", *varying(rows, ("samples", "threads")))
     return [_section(words(told, key), part) for key, part in by(rows, *told).items()]
 
 
-def paired_differences(rows: Sequence[Row], measure: str) -> dict[tuple[str, int], Interval]:
+def paired_differences(rows: Sequence[Row], measure: str) -> dict[tuple[str, int], PairedInterval]:
     """By `models` and number of samples: how much higher `measure` is than the plain monolithic model's of that size.
 
     Compared split by split and subgraph by subgraph, so that what makes one of them hard to rank drops out.
     """
     base = {_place(row): _number(row, measure) for row in rows if _is_plain(row)}
-    found: dict[tuple[str, int], Interval] = {}
+    found: dict[tuple[str, int], PairedInterval] = {}
     for (models, samples), part in by(rows, _MODELS, "train_samples").items():
         if _is_plain(part[0]):
             continue
@@ -64,7 +64,7 @@ def _named(rows: Sequence[Row]) -> list[Row]:
     return [{**row, _MODELS: name(row)} for row in rows]
 
 
-def _section(title: str, rows: Sequence[Row]) -> Section:
+def _section(title: str, rows: Sequence[Row]) -> ReportSection:
     most = max(int(_number(row, "train_samples")) for row in rows)
     differences = {measure: paired_differences(rows, measure) for measure in _MEASURES}
     tried = max(int(_number(row, "test_samples")) for row in rows)
@@ -77,7 +77,7 @@ def _section(title: str, rows: Sequence[Row]) -> Section:
         "paired by split and subgraph; their 95 % intervals come from redrawing subgraphs and splits.",
     )
     stem = slug(title)
-    return Section(
+    return ReportSection(
         title=f"Model accuracy: {title}",
         text=text,
         grids=(_summary(rows, most), _gaps(differences), _by_subgraph(rows, most)),
@@ -110,8 +110,8 @@ def _curve(rows: Sequence[Row], measure: str, name: str, title: str) -> LineChar
     return _over_samples(name, title, _MEASURES[measure], series)
 
 
-def _gap_chart(differences: Mapping[tuple[str, int], Interval], name: str, title: str) -> LineChart:
-    by_models: dict[str, list[tuple[int, Interval]]] = {}
+def _gap_chart(differences: Mapping[tuple[str, int], PairedInterval], name: str, title: str) -> LineChart:
+    by_models: dict[str, list[tuple[int, PairedInterval]]] = {}
     for (models, size), gap in differences.items():
         by_models.setdefault(models, []).append((size, gap))
     series = [
@@ -147,7 +147,7 @@ def _models_of(rows: Sequence[Row]) -> int:
     return max(len(by(part, "family")) for part in by(rows, "cell", "split_number").values())
 
 
-def _gaps(differences: Mapping[str, Mapping[tuple[str, int], Interval]]) -> Grid:
+def _gaps(differences: Mapping[str, Mapping[tuple[str, int], PairedInterval]]) -> Grid:
     shown = {measure: title for measure, title in _MEASURES.items() if measure != "recall_1"}
     lines = []
     for models, size in differences["pair_accuracy"]:
@@ -201,14 +201,14 @@ def _spread(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f})" if values else ""
 
 
-def _signed(gap: Interval) -> str:
+def _signed(gap: PairedInterval) -> str:
     return f"{100 * gap.mean:+.1f} ({100 * gap.low:+.1f} to {100 * gap.high:+.1f})"
 
 
 _DRAWS = 2000
 
 
-class Interval(msgspec.Struct, frozen=True):
+class PairedInterval(msgspec.Struct, frozen=True):
     """A mean, and the 95 % interval around it."""
 
     mean: float
@@ -216,7 +216,7 @@ class Interval(msgspec.Struct, frozen=True):
     high: float
 
 
-def bootstrap(groups: Mapping[str, Sequence[float]], *, seed: int = 0) -> Interval | None:
+def bootstrap(groups: Mapping[str, Sequence[float]], *, seed: int = 0) -> PairedInterval | None:
     """The mean over groups of each group's mean, with the interval that redrawing groups and their values gives.
 
     Values of one group are not independent of each other, so whole groups are redrawn first, then values within them;
@@ -235,4 +235,4 @@ def bootstrap(groups: Mapping[str, Sequence[float]], *, seed: int = 0) -> Interv
             drawn[draws, slot] = array[rng.integers(array.size, size=(draws.size, array.size))].mean(axis=1)
     means = drawn.mean(axis=1)
     low, high = np.quantile(means, (0.025, 0.975))
-    return Interval(float(np.mean([array.mean() for array in arrays])), float(low), float(high))
+    return PairedInterval(float(np.mean([array.mean() for array in arrays])), float(low), float(high))

@@ -10,7 +10,7 @@ import numpy as np
 
 from kintune.errors import InputError
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options, threads_option
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, OptionsByName, threads_option
 from kintune_lab.experiment.tables import Row
 from kintune_lab.pools.collect import check_origin, obtain_pool
 from kintune_lab.pools.pool import Pool, load_pool
@@ -21,7 +21,7 @@ __all__ = ["POOL_OPTIONS", "Pace", "check_pool", "describe", "obtain", "seconds_
 _SECONDS_A_TRIAL = 0.3  # a guess
 
 
-POOL_OPTIONS: Options = {
+POOL_OPTIONS: OptionsByName = {
     "model": Option(OptionKind.MODEL, required=True, help="the network"),
     "samples": Option(OptionKind.INTEGER, 256, "programs measured of each subgraph", low=16, high=100_000),
     "pool": Option(

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from kintune.core.quantiles import quantile
-from kintune_lab.experiment.section import Grid, LineChart, Section, Series
+from kintune_lab.experiment.section import Grid, LineChart, ReportSection, Series
 from kintune_lab.experiment.tables import Row, Tables, by, slug, varying, words
 
 __all__ = ["replay_sections"]
@@ -15,7 +15,7 @@ __all__ = ["replay_sections"]
 _POINTS = 48  # of a curve
 
 
-def replay_sections(tables: Tables) -> list[Section]:
+def replay_sections(tables: Tables) -> list[ReportSection]:
     """One section for each network, and for each size of its pool and of the budget where there are several."""
     rows = tables.get("reached", ())
     told = ("model", *varying(rows, ("samples", "threads", "trials_per_subgraph")))
@@ -23,7 +23,7 @@ def replay_sections(tables: Tables) -> list[Section]:
     return [_section(words(told, key), part, curves.get(key, [])) for key, part in by(rows, *told).items()]
 
 
-def _section(title: str, reached: Sequence[Row], curve: Sequence[Row]) -> Section:
+def _section(title: str, reached: Sequence[Row], curve: Sequence[Row]) -> ReportSection:
     runs = len(by(reached, "cell", "run"))
     text = (
         f"{runs} searches of each strategy on the same measured programs. Quality is the speed that the best programs "
@@ -31,7 +31,7 @@ def _section(title: str, reached: Sequence[Row], curve: Sequence[Row]) -> Sectio
         "Trials are medians over searches with the smallest and the largest; a search that did not get there counts as "
         "infinitely long.",
     )
-    return Section(f"Replay: {title}", text, (_grid(reached),), (_chart(curve, title),))
+    return ReportSection(f"Replay: {title}", text, (_grid(reached),), (_chart(curve, title),))
 
 
 def _grid(rows: Sequence[Row]) -> Grid:

@@ -23,7 +23,7 @@ from kintune.search.processor import Processor
 
 __all__ = ["ANALYTIC", "AnalyticFeatures"]
 
-Column: TypeAlias = NDArray[np.float64]
+_Column: TypeAlias = NDArray[np.float64]
 
 ANALYTIC = 53
 """Number of analytic features.  A change of their meaning needs a new `kintune.core.version.FEATURES`."""
@@ -78,7 +78,7 @@ class AnalyticFeatures:
         rows, loads, accumulators, lanes = register[0], register[1], register[2], register[3]
         chunks, balance = self._chunks(tiling)
         estimate = self._estimate(loads, accumulators, lanes, fed, balance)
-        columns: list[Column] = [
+        columns: list[_Column] = [
             *map(np.log2, (rows, loads, accumulators)),
             lanes,
             *register[4:],
@@ -121,12 +121,12 @@ class AnalyticFeatures:
             least = np.where(same, choice, least)
         return least
 
-    def _steps(self, tiling: _Tiling, rows: Column) -> Column:
+    def _steps(self, tiling: _Tiling, rows: _Column) -> _Column:
         """Return the size of a step of the innermost reduction level, in rows of the register tile."""
-        steps: Column = rows * np.prod([tiling.factor(4, i) for i in self._reduced], axis=0)
+        steps: _Column = rows * np.prod([tiling.factor(4, i) for i in self._reduced], axis=0)
         return steps
 
-    def _register_tile(self, tiling: _Tiling) -> Iterator[Column]:
+    def _register_tile(self, tiling: _Tiling) -> Iterator[_Column]:
         """Yield features of a reduction step: rows, loads and accumulators (in vectors), share of used lanes, and more.
 
         A row of several vectors is vectorised only if its width is a power of two.
@@ -154,7 +154,7 @@ class AnalyticFeatures:
         yield (accumulators + held + 1) / self._processor.registers
         yield loads / accumulators
 
-    def _chunks(self, tiling: _Tiling) -> tuple[Column, Column]:
+    def _chunks(self, tiling: _Tiling) -> tuple[_Column, _Column]:
         """Return the number of parallel chunks, and the balance of the threads (1.0 if all have equally many)."""
         limit = _CHUNKS * self._processor.threads
         chunks = np.ones(tiling.count)
@@ -167,7 +167,7 @@ class AnalyticFeatures:
         threads = float(self._processor.threads)
         return chunks, chunks / (np.ceil(chunks / threads) * threads)
 
-    def _unrolling(self, tiling: _Tiling, rows: Column) -> Iterator[Column]:
+    def _unrolling(self, tiling: _Tiling, rows: _Column) -> Iterator[_Column]:
         """Yield the limit of unrolling, and which of the innermost loops are within it."""
         limit = tiling.choice()
         steps = self._steps(tiling, rows)
@@ -178,8 +178,8 @@ class AnalyticFeatures:
         yield np.log2(np.where(steps <= limit, steps, np.where(rows <= limit, rows, 1.0)))
 
     def _estimate(
-        self, loads: Column, accumulators: Column, lanes: Column, fed: Sequence[Column], balance: Column
-    ) -> Column:
+        self, loads: _Column, accumulators: _Column, lanes: _Column, fed: Sequence[_Column], balance: _Column
+    ) -> _Column:
         """Return the ideal cycles of a run over the estimated ones; 1.0 for a program at the peak of all cores."""
         threads = float(self._processor.threads)
         ideal = self._iterations / (_FMA_PER_CYCLE * self._processor.lanes * threads)
@@ -189,16 +189,16 @@ class AnalyticFeatures:
         parts = [compute, *(b / (rate * threads) for b, rate in zip(fed, _BYTES_PER_CYCLE, strict=True))]
         slowest = np.max(parts, axis=0)
         cycles = (slowest + _NOT_HIDDEN * (np.sum(parts, axis=0) - slowest)) / balance
-        share: Column = ideal / cycles
+        share: _Column = ideal / cycles
         return share
 
-    def _levels(self, tiling: _Tiling) -> Iterator[Column]:
+    def _levels(self, tiling: _Tiling) -> Iterator[_Column]:
         """Yield the number of iterations of each level."""
         for level, kind in enumerate(LEVELS):
             loops = self._reduced if kind == "R" else self._spatial
             yield np.log2(np.prod([tiling.factor(level, i) for i in loops], axis=0))
 
-    def _factors(self, tiling: _Tiling) -> Iterator[Column]:
+    def _factors(self, tiling: _Tiling) -> Iterator[_Column]:
         """Yield the inner factors of the innermost loops, innermost first; 1 if there are fewer loops."""
         nothing = np.zeros(tiling.count)
         for loops, count, levels in ((self._spatial, _SPATIAL, (3, 5)), (self._reduced, _REDUCED, (4,))):
@@ -207,7 +207,7 @@ class AnalyticFeatures:
                 yield from (np.log2(tiling.factor(level, i)) for i in last)
                 yield from (nothing for _ in range(count - len(last)))
 
-    def _places(self, population: Population) -> Iterator[Column]:
+    def _places(self, population: Population) -> Iterator[_Column]:
         """Yield where producers are computed; -3 if there are fewer of them."""
         numbers = [i for i, axis in enumerate(self._encoding.axes) if isinstance(axis, Location)][:_PLACES]
         for number in numbers:
@@ -215,7 +215,7 @@ class AnalyticFeatures:
         for _ in range(_PLACES - len(numbers)):
             yield np.full(len(population), -3.0)
 
-    def _fixed(self, population: Population) -> Iterator[Column]:
+    def _fixed(self, population: Population) -> Iterator[_Column]:
         """Yield the features that depend on the sketch and the workload only."""
         yield np.array([float(outline.epilogue) for outline in self._outlines])[population.sketch]
         yield np.array([float(outline.buffered) for outline in self._outlines])[population.sketch]
@@ -240,28 +240,28 @@ class _Tiling:
         self._reduces = patterns.reduces
         self._columns = [population.rows[:, encoding.columns[number]].astype(np.float64).T for number in tiles]
         whole = [np.full(len(population), float(extent)) for extent in patterns.extents]
-        self.inner: list[list[Column]] = [whole]
+        self.inner: list[list[_Column]] = [whole]
         """`inner[level][loop]`: iterations of the loop that lie inside the levels above `level`; the last is 5."""
         for level in range(len(LEVELS) - 1):
             outer = self.inner[-1]
             self.inner.append([outer[i] / self.factor(level, i) for i in range(len(whole))])
 
-    def factor(self, level: int, loop: int) -> Column:
+    def factor(self, level: int, loop: int) -> _Column:
         """Return the iterations of the loop at a level; 1 if the level is of the other kind."""
         kind = LEVELS[level]
         if (kind == "R") != self._reduces[loop]:
             return np.ones(self.count)
-        part: Column = self._columns[loop][LEVELS[:level].count(kind)]
+        part: _Column = self._columns[loop][LEVELS[:level].count(kind)]
         return part
 
-    def fetches(self, level: int, access: OperandAccess) -> Column:
+    def fetches(self, level: int, access: OperandAccess) -> _Column:
         """Return how often the part of an operand that the loops inside the levels above `level` touch is fetched.
 
         It is fetched once in each iteration of the outer loops, except for the innermost of these that do not move the
         operand.
         """
         used = [any(steps[i] for steps in access.steps) for i in range(len(self._columns))]
-        times: Column = np.ones(self.count)
+        times: _Column = np.ones(self.count)
         staying = np.ones(self.count, dtype=bool)
         for outer in reversed(range(level)):
             for loop in reversed(range(len(self._columns))):
@@ -273,17 +273,17 @@ class _Tiling:
                     times *= np.where(staying, 1.0, factor)
         return times
 
-    def choice(self) -> Column:
+    def choice(self) -> _Column:
         """Return the value chosen on the first axis that is a choice; 0 without one."""
         for number, axis in enumerate(self._encoding.axes):
             if isinstance(axis, Choice):
                 values = np.asarray(axis.values, dtype=np.float64)
-                chosen: Column = values[self._rows[:, self._encoding.columns[number].start]]
+                chosen: _Column = values[self._rows[:, self._encoding.columns[number].start]]
                 return chosen
         return np.zeros(self.count)
 
 
-def _footprint(access: OperandAccess, inner: Sequence[Column], *, whole: bool = True) -> Column:
+def _footprint(access: OperandAccess, inner: Sequence[_Column], *, whole: bool = True) -> _Column:
     """Return the bytes of an operand that loops of these extents touch; with `whole`, in whole cache lines."""
     size = np.full_like(inner[0], float(access.width))
     for extent, steps in zip(access.shape, access.steps, strict=True):
@@ -301,7 +301,7 @@ def _contiguous(access: OperandAccess, loop: int) -> bool:
     return any(moves) and (access.weight or (moves[-1] == 1 and not any(moves[:-1])))
 
 
-def _fed_from(touched: Sequence[Column], moved: Sequence[Column], size: float) -> Column:
+def _fed_from(touched: Sequence[_Column], moved: Sequence[_Column], size: float) -> _Column:
     """Return the bytes moved into a cache of `size` bytes: those of the outermost level that fits."""
     fed = moved[-1]
     for level in reversed(range(len(moved) - 1)):

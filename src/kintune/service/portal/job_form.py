@@ -12,7 +12,7 @@ from nicegui import ui
 from nicegui.elements.mixins.validation_element import ValidationElement
 from nicegui.elements.mixins.value_element import ValueElement
 
-from kintune.core.constraints import Field, Section, fields_of
+from kintune.core.constraints import OptionField, Section, fields_of
 from kintune.errors import InputError
 from kintune.service.job_request import JobRequest, check, read_constants, read_shape
 from kintune.service.model_store import Findings, Input, StoredModel
@@ -36,7 +36,7 @@ _SHOW = """
 """
 
 
-def _is_box(option: Field) -> bool:
+def _is_box(option: OptionField) -> bool:
     """Whether a field is on or off: those stand below the others."""
     return option.kind is bool or (len(option.choices) == 2 and not option.optional)
 
@@ -130,7 +130,7 @@ class JobForm:
             ui.run_javascript(_SHOW % field.html_id)
         self._problem.show(notice(said, "bad"))
 
-    def _show(self, option: Field) -> None:
+    def _show(self, option: OptionField) -> None:
         """Adds the element for a field of the request; what is written there is checked at once."""
         name = option.name
         if name == "shapes":
@@ -150,7 +150,7 @@ class JobForm:
             field.tooltip(option.shown.hint)
         field.on_value_change(self._changed)
 
-    def _element(self, option: Field) -> tuple[ValueElement[Any], Callable[[Any], Any]]:
+    def _element(self, option: OptionField) -> tuple[ValueElement[Any], Callable[[Any], Any]]:
         """The element for a field of the request, and what makes the field's value of what is written there."""
         value, default, label, shown = getattr(self._usual, option.name), option.default, option.label, option.shown
         if option.name == "device":
@@ -231,7 +231,7 @@ def _row(heading: str = "", *, shown: bool = True) -> Iterator[None]:
     part.set_visibility(shown)
 
 
-def _number(option: Field, said: float | None) -> float | None:
+def _number(option: OptionField, said: float | None) -> float | None:
     """A number as the field needs it, or its default; a fraction in a field of whole numbers is refused by its type."""
     if said is None:
         default: float | None = option.default

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from kintune.core.constraints import Field as Option
+from kintune.core.constraints import OptionField as Option
 from kintune.core.constraints import fields_of
 from kintune.service.faces import said
 from kintune.service.job_repository import Job, JobStep

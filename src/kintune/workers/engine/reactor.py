@@ -21,7 +21,7 @@ from kintune.workers.engine.process import Child, ChildProcess
 
 __all__ = ["Listener", "Reactor"]
 
-Clock: TypeAlias = Callable[[], float]
+_Clock: TypeAlias = Callable[[], float]
 
 _DEAF_S = 5.0  # by which an alarm may ring late before the deadlines of children are put off
 
@@ -39,7 +39,7 @@ class Listener(Protocol):
 class Reactor:
     """A selector over children, with alarms.  All callbacks run inside `turn`, one at a time."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: _Clock) -> None:
         self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._listeners: dict[Child, Listener] = {}

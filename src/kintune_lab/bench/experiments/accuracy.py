@@ -15,8 +15,8 @@ import msgspec
 from kintune.errors import InputError
 from kintune_lab.bench.strategy import STRATEGY
 from kintune_lab.experiment.experiment import Cell, Method, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options
-from kintune_lab.experiment.section import Section
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, OptionsByName
+from kintune_lab.experiment.section import ReportSection
 from kintune_lab.experiment.tables import Row, Tables
 from kintune_lab.families.samples import group
 from kintune_lab.pools.accuracy_report import accuracy_sections
@@ -36,7 +36,7 @@ _OPTIONS: dict[str, Option] = {
         OptionKind.TEXT, "random", "try on a random quarter, or on the one measured last", choices=("random", "later")
     ),
 }
-_METHODS: dict[str, Options] = {
+_METHODS: dict[str, OptionsByName] = {
     "trees": {
         "families": STRATEGY["families"],
         "rounds": Option(OptionKind.INTEGER, 100, "trees of a model", low=1, high=10_000),
@@ -97,7 +97,7 @@ class Accuracy:
                 rows += _rows(method, parts, split)
         return {"accuracy": rows, "pool": describe(pool)}
 
-    def report(self, tables: Tables) -> Sequence[Section]:
+    def report(self, tables: Tables) -> Sequence[ReportSection]:
         """Accuracy over samples, and differences between models with their intervals."""
         return accuracy_sections(tables)
 

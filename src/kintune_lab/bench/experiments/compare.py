@@ -18,8 +18,8 @@ from kintune_lab.comparison.report import comparison_sections, markdown, to_json
 from kintune_lab.comparison.run import FileSettings, compare_file
 from kintune_lab.comparison.timing import OTHERS
 from kintune_lab.experiment.experiment import Cell, CellFailure, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionKind, Options, Value, option_of, threads_option
-from kintune_lab.experiment.section import Section
+from kintune_lab.experiment.option import Option, OptionKind, OptionsByName, Value, option_of, threads_option
+from kintune_lab.experiment.section import ReportSection
 from kintune_lab.experiment.tables import Tables
 
 __all__ = ["EXPERIMENT", "Compare"]
@@ -90,7 +90,7 @@ _OPTIONS: dict[str, Option] = {
         files=_calibration_files,
     ),
 }
-_METHODS: dict[str, Options] = {}
+_METHODS: dict[str, OptionsByName] = {}
 
 
 class Compare:
@@ -99,8 +99,8 @@ class Compare:
     name = "compare"
     version = 1
     summary = "Files tuned and timed beside other runtimes."
-    options: Options = _OPTIONS
-    methods: Mapping[str, Options] = _METHODS
+    options: OptionsByName = _OPTIONS
+    methods: Mapping[str, OptionsByName] = _METHODS
     locks_cores = False  # tuning takes the lock itself, and so does the timing afterwards
 
     def check(self, cell: Cell) -> None:
@@ -142,7 +142,7 @@ class Compare:
         write_whole(directory / MARKDOWN, markdown(tables).encode())
         return [JSON, MARKDOWN, *collect_records(directory, cells)]
 
-    def report(self, tables: Tables) -> Sequence[Section]:
+    def report(self, tables: Tables) -> Sequence[ReportSection]:
         """Ratios, files and failures."""
         return comparison_sections(tables)
 

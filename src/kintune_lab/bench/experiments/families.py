@@ -13,8 +13,8 @@ from kintune.models.ref import parse_ref
 from kintune.search.family import algorithms
 from kintune.tuning.estimation import preparing
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options
-from kintune_lab.experiment.section import Bar, BarChart, Grid, Section
+from kintune_lab.experiment.option import Option, OptionError, OptionKind, OptionsByName
+from kintune_lab.experiment.section import Bar, BarChart, Grid, ReportSection
 from kintune_lab.experiment.tables import Row, Tables, by, words
 from kintune_lab.families.document import families_of
 from kintune_lab.families.samples import SubgraphSamples, group, is_dynamic, subject_of
@@ -27,7 +27,7 @@ _OPTIONS: dict[str, Option] = {
     "model": Option(OptionKind.MODEL, required=True, help="the network"),
     "pool": Option(OptionKind.FILE, None, "the .npz of its measured programs, for families found from samples"),
 }
-_METHODS: dict[str, Options] = {}
+_METHODS: dict[str, OptionsByName] = {}
 
 
 class FamilyCounts:
@@ -100,7 +100,7 @@ class FamilyCounts:
             ]
         return {"family_counts": counts, "families": found}
 
-    def report(self, tables: Tables) -> Sequence[Section]:
+    def report(self, tables: Tables) -> Sequence[ReportSection]:
         """The number of families by network, and what the families by core operator are made of."""
         rows = tables.get("family_counts", ())
         if not rows:
@@ -116,7 +116,9 @@ class FamilyCounts:
             if row["families"] not in ("none", "ind")
         ]
         chart = BarChart("families", "Families a network", "families", tuple(bars))
-        return (Section("Families a network", text, (_counts(rows), _by_op(tables.get("families", ()))), (chart,)),)
+        return (
+            ReportSection("Families a network", text, (_counts(rows), _by_op(tables.get("families", ()))), (chart,)),
+        )
 
 
 def _counts(rows: Sequence[Row]) -> Grid:

@@ -18,8 +18,16 @@ from kintune.models.ref import ZOO, parse_ref
 from kintune_lab.bench.report.race import race_sections
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
 from kintune_lab.experiment.experiment import Cell, CellProgress, Method, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionError, OptionKind, Options, Value, option_of, threads_option
-from kintune_lab.experiment.section import Section
+from kintune_lab.experiment.option import (
+    Option,
+    OptionError,
+    OptionKind,
+    OptionsByName,
+    Value,
+    option_of,
+    threads_option,
+)
+from kintune_lab.experiment.section import ReportSection
 from kintune_lab.experiment.tables import Tables
 from kintune_lab.race.progress import Pause
 from kintune_lab.race.run import RaceSpec, run_race
@@ -94,7 +102,7 @@ _BUDGET: dict[str, Option] = {
     ),
 }
 
-_METHODS: dict[str, Options] = {
+_METHODS: dict[str, OptionsByName] = {
     STOCK: {},
     STOCK_FAMILY: {**{name: STRATEGY[name] for name in ("families", "foresee")}, **_BUDGET},
     KINTUNE: {**STRATEGY, **_TOOLS, **_KNOWLEDGE, **_BUDGET},
@@ -107,8 +115,8 @@ class Race:
     name = "race"
     version = 3
     summary = "The stock tuner and ours in turns, judged afterwards."
-    options: Options = _OPTIONS
-    methods: Mapping[str, Options] = _METHODS
+    options: OptionsByName = _OPTIONS
+    methods: Mapping[str, OptionsByName] = _METHODS
     locks_cores = False  # teaching takes the lock itself, as any tuning does
 
     def check(self, cell: Cell) -> None:
@@ -162,7 +170,7 @@ class Race:
         with contextlib.suppress(OSError):
             _turns(cell, directory).unlink()
 
-    def report(self, tables: Tables) -> Sequence[Section]:
+    def report(self, tables: Tables) -> Sequence[ReportSection]:
         """Ratios, curves and stage times against stock."""
         return race_sections(
             tables, self.options, reference=_stock_label(tables), time_goal=TIME_GOAL, quality_goal=QUALITY_GOAL

@@ -16,8 +16,8 @@ from kintune.core.config import Strategy
 from kintune.errors import InputError
 from kintune_lab.bench.strategy import STRATEGY
 from kintune_lab.experiment.experiment import Cell, Method, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionKind, Options
-from kintune_lab.experiment.section import Section
+from kintune_lab.experiment.option import Option, OptionKind, OptionsByName
+from kintune_lab.experiment.section import ReportSection
 from kintune_lab.experiment.tables import Row, Tables
 from kintune_lab.pools.options import POOL_OPTIONS, Pace, check_pool, describe, obtain, seconds_to_collect
 from kintune_lab.pools.pool import Pool
@@ -33,7 +33,7 @@ _OPTIONS: dict[str, Option] = {
     "runs": Option(OptionKind.INTEGER, 10, "searches of each strategy, with different seeds", low=1, high=1000),
     "trials_per_subgraph": Option(OptionKind.INTEGER, None, "trials of a search (half of the pool)", low=1),
 }
-_METHODS: dict[str, Options] = {
+_METHODS: dict[str, OptionsByName] = {
     "search": {
         **{name: STRATEGY[name] for name in ("families", "foresee", "budget", "foresee_size", "width")},
         "round_size": msgspec.structs.replace(STRATEGY["round_size"], default=64),
@@ -88,7 +88,7 @@ class ReplayExperiment:
             reached += _reached(cell.methods[method], run, points, pool)
         return {"replay": curve, "reached": reached, "pool": describe(pool)}
 
-    def report(self, tables: Tables) -> Sequence[Section]:
+    def report(self, tables: Tables) -> Sequence[ReportSection]:
         """Quality over trials, and the trials that each quality takes."""
         return replay_sections(tables)
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from kintune.core.config import Options as JobOptions
-from kintune.core.config import TuneConfig
+from kintune.core.config import Options, TuneConfig
 from kintune.core.latency_target import parse_target
 from kintune.core.report import ProgressReport, RunReport, StopReason
 from kintune.errors import InputError
@@ -22,8 +21,8 @@ from kintune.tuning.front.request import TuneRequest
 from kintune_lab.bench.report.charts import curve_charts, numbers, spread_of, stage_charts
 from kintune_lab.bench.strategy import STRATEGY, strategy_of
 from kintune_lab.experiment.experiment import Cell, CellProgress, ModelFacts, Show
-from kintune_lab.experiment.option import Option, OptionKind, Options, Value, option_of, threads_option
-from kintune_lab.experiment.section import Grid, Section
+from kintune_lab.experiment.option import Option, OptionKind, OptionsByName, Value, option_of, threads_option
+from kintune_lab.experiment.section import Grid, ReportSection
 from kintune_lab.experiment.tables import Row, Tables, by, varying, words
 
 __all__ = ["EXPERIMENT", "Tune"]
@@ -66,7 +65,7 @@ _OPTIONS: dict[str, Option] = {
     ),
     "compare": Option(OptionKind.FLAG, True, "time other runtimes as well"),
 }
-_METHODS: dict[str, Options] = {}
+_METHODS: dict[str, OptionsByName] = {}
 
 
 class Tune:
@@ -112,7 +111,7 @@ class Tune:
         write_whole(directory / "report.json", msgspec.json.encode(portable))
         return _tables(report)
 
-    def report(self, tables: Tables) -> Sequence[Section]:
+    def report(self, tables: Tables) -> Sequence[ReportSection]:
         """Latencies, curves and stage times by model and whatever else varies."""
         results = list(tables.get("results", ()))
         if not results:
@@ -133,17 +132,17 @@ class Tune:
             )
         ]  # fmt: skip
         return [
-            Section(
+            ReportSection(
                 "What was reached",
                 ("Medians over seeds; in brackets the smallest and the largest.",),
                 (_figures(results, lines),),
             ),
-            Section(
+            ReportSection(
                 "Latency over time and over trials",
                 ("The tuner's own estimates.  Lines are medians over seeds, bands go from smallest to largest.",),
                 charts=tuple(charts),
             ),
-            Section("Where the time went", charts=tuple(stage_charts(stages, panels=["model"], groups=lines))),
+            ReportSection("Where the time went", charts=tuple(stage_charts(stages, panels=["model"], groups=lines))),
         ]
 
 
@@ -155,7 +154,7 @@ def _request(cell: Cell, directory: Path, work: Path) -> TuneRequest:
     strategy = strategy_of(values)
     limits = {name: values[name] for name in ("trials", "minutes", "until", "seed")}
     compare = {} if values["compare"] else {"compare": ()}
-    options = msgspec.convert({**limits, **compare, "strategy": strategy}, JobOptions)
+    options = msgspec.convert({**limits, **compare, "strategy": strategy}, Options)
     threads = values["threads"]
     return TuneRequest(
         model=parse_ref(str(values["model"])),

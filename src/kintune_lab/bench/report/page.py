@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from kintune_lab.experiment.section import Grid, Section
+from kintune_lab.experiment.section import Grid, ReportSection
 
 __all__ = ["page"]
 
@@ -32,7 +32,7 @@ summary { cursor: pointer }
 def page(
     title: str,
     lead: Sequence[str],
-    sections: Sequence[Section],
+    sections: Sequence[ReportSection],
     drawings: Mapping[str, str],
     folded: Mapping[str, str | Grid],
 ) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from kintune_lab.bench.report.charts import curve_charts, numbers, ratio_chart, ratio_grid, spread_of, stage_charts
-from kintune_lab.experiment.section import Grid, LineChart, Section
+from kintune_lab.experiment.section import Grid, LineChart, ReportSection
 from kintune_lab.experiment.tables import Row, Tables, by, varying, words
 
 __all__ = ["race_sections"]
@@ -23,7 +23,7 @@ _FIGURES = {
 
 def race_sections(
     tables: Tables, options: Iterable[str], *, reference: str, time_goal: float | None, quality_goal: float | None
-) -> list[Section]:
+) -> list[ReportSection]:
     """Sections of the tables `results`, `curve` and `stages` of races.
 
     `options` are those of the experiment; `reference` is the label of the method that the others are compared with, and
@@ -37,20 +37,20 @@ def race_sections(
     return [
         _ratios(rivals, panels, reference, time_goal, quality_goal),
         _curves(list(tables.get("curve", ())), results, panels, reference),
-        Section(
+        ReportSection(
             "Where the time went",
             ("Seconds by stage, added up over each run; medians over seeds.",),
             charts=tuple(stage_charts(list(tables.get("stages", ())), panels=panels, groups=["method"])),
         ),
-        Section("Figures", ("Medians; in brackets the smallest and the largest.",), (_figures(results, panels),)),
+        ReportSection("Figures", ("Medians; in brackets the smallest and the largest.",), (_figures(results, panels),)),
     ]
 
 
 def _ratios(
     rows: Sequence[Row], panels: Sequence[str], reference: str, time_goal: float | None, quality_goal: float | None
-) -> Section:
+) -> ReportSection:
     columns = {"time_ratio": "time to quality", "quality_ratio": "quality at equal time"}
-    return Section(
+    return ReportSection(
         f"Against {reference}",
         (
             f"Time to quality is the seconds of {reference} over those until the same latency was reached; a run that "
@@ -83,7 +83,7 @@ def _ratios(
     )
 
 
-def _curves(curve: Sequence[Row], results: Sequence[Row], panels: Sequence[str], reference: str) -> Section:
+def _curves(curve: Sequence[Row], results: Sequence[Row], panels: Sequence[str], reference: str) -> ReportSection:
     """Latency over time and over trials; re-measured where there are such times."""
     judged = any(numbers([row.get("judged_ms")]) for row in curve)
     final = {
@@ -113,7 +113,7 @@ def _curves(curve: Sequence[Row], results: Sequence[Row], panels: Sequence[str],
     over_time = charts("active_seconds", "seconds of search", "latency-over-time", "Latency over time")
     over_trials = charts("trials", "trials", "latency-over-trials", "Latency over trials")
     pairs = [chart for pair in zip_longest(over_time, over_trials) for chart in pair if chart is not None]
-    return Section(
+    return ReportSection(
         "Latency over time and over trials",
         ("Lines are medians over seeds, bands go from the smallest to the largest.",),
         charts=tuple(pairs),

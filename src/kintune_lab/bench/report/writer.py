@@ -14,7 +14,7 @@ from kintune_lab.bench.report.page import page
 from kintune_lab.bench.report.plots import Drawing, can_draw, draw
 from kintune_lab.bench.spec import BenchSpec
 from kintune_lab.bench.summary import BenchSummary
-from kintune_lab.experiment.section import Grid, Section
+from kintune_lab.experiment.section import Grid, ReportSection
 from kintune_lab.experiment.tables import CELLS, Row, Tables, columns_of
 
 __all__ = ["PLOTS", "REPORT", "write_report"]
@@ -51,7 +51,7 @@ def write_report(directory: Path, spec: BenchSpec, tables: Tables, summary: Benc
     return [REPORT, *_write_plots(directory / PLOTS, drawings)]
 
 
-def _with_names_of_their_own(sections: Sequence[Section]) -> list[Section]:
+def _with_names_of_their_own(sections: Sequence[ReportSection]) -> list[ReportSection]:
     """The sections, where of several charts of one name the later ones are numbered."""
     seen: dict[str, int] = {}
     renamed = []
@@ -65,7 +65,7 @@ def _with_names_of_their_own(sections: Sequence[Section]) -> list[Section]:
     return renamed
 
 
-def _drawings(sections: Sequence[Section]) -> list[Drawing]:
+def _drawings(sections: Sequence[ReportSection]) -> list[Drawing]:
     if not can_draw():
         return []
     return [draw(chart) for section in sections for chart in section.charts]
@@ -112,11 +112,11 @@ def _versions(cells: Sequence[Row]) -> list[str]:
     return [f"The cells were run with different versions, which may explain differences between them: {said}."]
 
 
-def _failures(summary: BenchSummary) -> list[Section]:
+def _failures(summary: BenchSummary) -> list[ReportSection]:
     if not summary.failed:
         return []
     rows = tuple((cell.title, cell.error, cell.reason, cell.id) for cell in summary.failed)
-    return [Section("Failed cells", grids=(Grid(("cell", "error", "reason", "id"), rows),))]
+    return [ReportSection("Failed cells", grids=(Grid(("cell", "error", "reason", "id"), rows),))]
 
 
 def _cells(rows: Sequence[Row]) -> Grid:

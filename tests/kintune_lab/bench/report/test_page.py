@@ -3,7 +3,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from kintune_lab.bench.report.page import page
-from kintune_lab.experiment.section import BarChart, Grid, Section
+from kintune_lab.experiment.section import BarChart, Grid, ReportSection
 
 VOID = {"meta"}
 
@@ -28,7 +28,11 @@ def test_a_page_is_whole_and_shows_texts_as_they_are() -> None:
     text = page(
         "a <b>",
         ["1 < 2"],
-        [Section("S & T", ("x <y>",), (Grid(("head",), (("<cell>",),)),), (chart, BarChart("not drawn", "", "", ())))],
+        [
+            ReportSection(
+                "S & T", ("x <y>",), (Grid(("head",), (("<cell>",),)),), (chart, BarChart("not drawn", "", "", ()))
+            )
+        ],
         {"bars": "<svg></svg>"},
         {"The spec": 'name = "<a>"', "All": Grid(("h",), ())},
     )

@@ -12,7 +12,7 @@ from kintune_lab.bench.display import open_bench_display
 from kintune_lab.bench.runner import BenchRunner
 from kintune_lab.bench.spec import BenchSpec, read_bench_spec
 from kintune_lab.experiment.experiment import Cell, Show
-from kintune_lab.experiment.section import Bar, BarChart, Section
+from kintune_lab.experiment.section import Bar, BarChart, ReportSection
 from kintune_lab.experiment.tables import Tables
 from tests.support.fake_experiment import FakeExperiment
 
@@ -22,10 +22,10 @@ def charted(tmp_path: Path) -> BenchSpec:
     """A spec whose experiment draws one chart a seed."""
 
     class Charted(FakeExperiment):
-        def report(self, tables: Tables) -> Sequence[Section]:
+        def report(self, tables: Tables) -> Sequence[ReportSection]:
             seeds = {row["seed"] for row in tables.get("results", ())}
             charts = tuple(BarChart(f"seed-{seed}", "Chart", "x", (Bar("a", 1.0),)) for seed in sorted(map(str, seeds)))
-            return [Section("Charts", charts=charts)]
+            return [ReportSection("Charts", charts=charts)]
 
     (tmp_path / "spec.toml").write_text(
         'name = "a"\nexperiment = "fake"\ndescription = "why"\n[matrix]\nseed = [0, 1]\n'
@@ -80,7 +80,7 @@ def test_two_charts_of_one_name_are_both_kept(
     charted: BenchSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chart = BarChart("same", "Chart", "x", (Bar("a", 1.0),))
-    monkeypatch.setattr(charted.experiment, "report", lambda tables: [Section("A", charts=(chart, chart))])
+    monkeypatch.setattr(charted.experiment, "report", lambda tables: [ReportSection("A", charts=(chart, chart))])
     bench_of(charted, tmp_path / "out").run()
     assert sorted(path.name for path in (tmp_path / "out/plots").iterdir()) == ["same-2.svg", "same.svg"]
     assert (tmp_path / "out/report.html").read_text().count("<figure") == 2
