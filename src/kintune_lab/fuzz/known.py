@@ -88,6 +88,25 @@ def _of_window(evaluator: Evaluator, node: NodeProto, values: Mapping[str, Value
     return {**computed, name: found}
 
 
+def _of_places(evaluator: Evaluator, node: NodeProto, values: Mapping[str, Value], computed: _Outputs) -> _Outputs:
+    """The places of extremes: of NaN, if that is the first element, and else of a number (docs/models.md)."""
+    data, axis = np.asarray(values[node.input[0]]), attribute(node, "axis", 0)
+    first = np.isnan(np.take(data, [0], axis))
+    worst = np.inf if node.op_type == "ArgMin" else -np.inf
+    numbers = np.where(np.isnan(data), worst, data).astype(data.dtype)
+    found = np.asarray(evaluator.run(node, {**values, node.input[0]: numbers})[node.output[0]])
+    return {node.output[0]: np.where(first.reshape(found.shape), 0, found)}
+
+
+def _of_whole(evaluator: Evaluator, node: NodeProto, values: Mapping[str, Value], computed: _Outputs) -> _Outputs:
+    """A result for indices without their fractions."""
+    return evaluator.run(node, {**values, node.input[0]: np.trunc(np.asarray(values[node.input[0]]))})
+
+
+def _has_fractions(node: NodeProto, operands: _Operands) -> bool:
+    return bool(operands[0].dtype.kind == "f" and (operands[0] != np.trunc(operands[0])).any())
+
+
 def _of_softmax(evaluator: Evaluator, node: NodeProto, values: Mapping[str, Value], computed: _Outputs) -> _Outputs:
     """A quantised softmax along the last axis, computed in float64."""
     data, step, _, out_step, out_zero = (np.asarray(values[name]).astype(np.float64) for name in node.input)
@@ -135,9 +154,18 @@ DIFFERENCES: tuple[KnownDifference, ...] = (
         expected=_of_window,
     ),
     KnownDifference(
-        frozenset({"ArgMax", "ArgMin", "Hardmax"}),
-        "the reference takes the first NaN, onnxruntime the first number unless NaN comes first (docs/models.md)",
+        frozenset({"ArgMax", "ArgMin"}),
+        "the reference takes the first NaN, onnxruntime the first number unless NaN comes first (docs/models.md), or "
+        "another place, where it has instructions for all of a tensor",
         _has_nan,
+        expected=_of_places,
+    ),
+    KnownDifference(frozenset({"Hardmax"}), "the reference and onnxruntime treat NaN as their ArgMax does", _has_nan),
+    KnownDifference(
+        frozenset({"OneHot"}),
+        "onnxruntime finds no place for an index with a fraction, which the standard cuts",
+        _has_fractions,
+        expected=_of_whole,
     ),
     KnownDifference(
         frozenset({"Softmax", "LogSoftmax", "Hardmax"}),
@@ -357,6 +385,11 @@ def _hides(node: NodeProto, operands: _Operands) -> bool:
     return is_causal and _has_special(node, operands)
 
 
+def _transposes_beside_vector(node: NodeProto, operands: _Operands) -> bool:
+    """Whether a matrix is transposed whose other operand is a vector: onnxruntime reads it as it lies in memory."""
+    return min(each.ndim for each in operands) < 2 and any(attribute(node, name, 0) for name in ("transA", "transB"))
+
+
 def _writes_twice(node: NodeProto, operands: _Operands) -> bool:
     if attribute(node, "reduction", b"none") != b"none":
         return False
@@ -385,7 +418,11 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     **dict.fromkeys(("ConvTranspose", "Resize", "Upsample"), _has_special),
     **dict.fromkeys(("DFT", "STFT"), _has_large),
     "BlackmanWindow": lambda node, operands: bool(operands[0] < 3),
-    **dict.fromkeys(("GroupNormalization", "LayerNormalization", "RMSNormalization"), _has_overflowing),
+    **dict.fromkeys(
+        ("GroupNormalization", "LayerNormalization", "MeanVarianceNormalization", "RMSNormalization"), _has_overflowing
+    ),
+    "Einsum": lambda node, operands: len(operands) > 2 and _has_special(node, operands),
+    "FusedMatMul": _transposes_beside_vector,
     **dict.fromkeys(("TopK", "Hardmax"), _has_nan),
     "BitCast": _has_nan,
     "Unique": _has_nan,
@@ -408,8 +445,9 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
 
 Not defined are numbers out of the range of an integer type, integers divided by zero, elements written twice, the bits
 and the order of NaN (onnxruntime's Hardmax treats it in half precision as it does not in float32), and coordinates that
-are no numbers.  How a variance is computed decides whether an infinite one leaves the bias or NaN.  onnxruntime clamps
-NaN and infinities in recurrent layers; zeros between the weights of a transposed convolution make NaN of infinities, as
+are no numbers.  In a product of three tensors an infinity may meet another before it is summed.  How a variance is
+computed decides whether an infinite one leaves the bias or NaN.  onnxruntime clamps NaN and infinities in recurrent
+layers; zeros between the weights of a transposed convolution make NaN of infinities, as
 Fourier transforms and resizing do; short windows are rounding alone.  It does not write quantised products of no
 elements, and ends the process where RoiAlign has an image without pixels.
 """

@@ -98,6 +98,13 @@ def test_vectors_are_taken_apart_for_functions_of_the_c_library(name: str, refer
     )
 
 
+@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 2e-7), ("float64", 1e-15)])
+def test_inverse_tangents_of_small_values_keep_their_digits(dtype: str, rtol: float) -> None:
+    x = np.concatenate([10.0 ** np.linspace(-9, 0, 100), [-1e-6, -1.0]]).astype(dtype)
+    with np.errstate(divide="ignore"):
+        assert np.allclose(_computed("atanh", x, 1), np.arctanh(x.astype(np.float64)), rtol=rtol, atol=0)
+
+
 @pytest.mark.parametrize("name", ["exp", "erf", "tanh", "sigmoid"])
 def test_other_types_are_left_to_the_compiler(name: str) -> None:
     x = np.linspace(-4, 4, 64, dtype=np.float64)

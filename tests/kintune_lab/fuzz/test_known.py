@@ -19,6 +19,29 @@ def test_equal_elements_have_the_mean() -> None:
     np.testing.assert_allclose(np.asarray(found)[0], [0, -1, np.nan, np.nan, np.nan], rtol=1e-6)
 
 
+def test_places_of_extremes_are_those_of_numbers_unless_nan_comes_first() -> None:
+    """onnxruntime has the place of the NaN where a tensor has one axis."""
+    for data, wanted in (([-1, np.nan, 1], 2), ([np.nan, 1, 2], 0), ([-np.inf, np.nan], 0), ([3, 1], 0)):
+        node = helper.make_node("ArgMax", ["x"], ["y"], axis=-1, keepdims=0)
+        assert expected_of(Evaluator(13), node, {"x": np.array(data, np.float32)})[0]["y"] == wanted
+
+
+def test_indices_are_cut_and_matrices_beside_vectors_transposed() -> None:
+    node = helper.make_node("OneHot", ["i", "d", "v"], ["y"])
+    values = {"i": np.array([-0.5, 1.5], np.float32), "d": np.array(2, np.int64), "v": np.array([0, 1], np.int64)}
+    np.testing.assert_array_equal(expected_of(Evaluator(13), node, values)[0]["y"], np.eye(2))
+    matrix, vector = np.ones((2, 3), np.float32), np.ones(2, np.float32)
+    for attributes, expected in (({}, False), ({"transA": 1}, True)):
+        node = helper.make_node("FusedMatMul", ["a", "b"], ["y"], domain="com.microsoft", **attributes)
+        assert undefined(node, {"a": matrix, "b": vector}) is expected
+
+
+def test_infinities_in_products_of_three_tensors_are_not_compared() -> None:
+    given = {"a": np.ones((2, 2), np.float32), "b": np.array([1, np.inf], np.float32)}
+    for operands, equation, expected in ((["a", "b"], "ij,j->i", False), (["a", "b", "b"], "ij,j,j->i", True)):
+        assert undefined(helper.make_node("Einsum", operands, ["y"], equation=equation), given) is expected
+
+
 @pytest.mark.parametrize("operator", ["ReduceSum", "ReduceL1", "ReduceSumSquare"])
 def test_sums_of_integers_keep_all_digits(operator: str) -> None:
     """onnxruntime sums them in float64."""

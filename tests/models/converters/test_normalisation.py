@@ -25,6 +25,7 @@ def test_layer_normalization_in_all_its_forms(compare: Any, make_case: Any) -> N
             make_case(norm, x, draw(2, 3, 4, 5), draw(2, 3, 4, 5), axis=0, outputs=3),
             make_case(norm, x, draw(5), draw(5), outputs=3),
             make_case(norm, x, draw(5), outputs=[True, False, True]),
+            make_case(norm, draw(3, 5, dtype=np.float64), draw(5, dtype=np.float64), outputs=3),
             make_case(norm, x, draw(3, 1, 5), draw(4, 5), axis=-1),
             make_case(norm, draw(4, 16, dtype=np.float16), draw(16, dtype=np.float16), draw(16, dtype=np.float16)),
         ],

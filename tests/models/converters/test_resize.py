@@ -47,6 +47,7 @@ def test_region_of_interest_and_policies(compare: Any, make_case: Any) -> None:
     x, roi = draw(1, 1, 4, 4), scales(0, 0, 0.4, 0.6, 1, 1, 1.2, 1.7)
     crop = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
     cases = [make_case("Resize", x, roi, None, sizes(1, 1, 3, 3), constant=[1, 3], **crop)]
+    cases.append(make_case("Resize", x, roi, None, sizes(1, 1, 3, 4), constant=[1, 3], **crop))
     for policy in ("stretch", "not_larger", "not_smaller"):
         attributes = {"axes": [2, 3], "keep_aspect_ratio_policy": policy}
         cases.append(make_case("Resize", draw(1, 1, 2, 4), None, None, sizes(7, 8), constant=[3], **attributes))

@@ -38,6 +38,12 @@ def test_images_and_volumes_in_all_modes(compare: Any, make_case: Any, costly: b
     compare(cases, 20, rtol=1e-3, atol=1e-4)
 
 
+def test_grids_of_float64_have_all_digits(compare: Any, make_case: Any) -> None:
+    theta = RNG.standard_normal((2, 2, 3))
+    cases = [make_case("AffineGrid", theta, np.array([2, 3, 4, 7]), constant=[1], align_corners=at) for at in (0, 1)]
+    compare(cases, 20, rtol=1e-12, atol=1e-12)
+
+
 def test_grids_of_images_that_are_one_pixel_wide(compare: Any, make_case: Any) -> None:
     flat, solid = RNG.standard_normal((2, 2, 3)).astype(np.float32), RNG.standard_normal((1, 3, 4)).astype(np.float32)
     sizes = [

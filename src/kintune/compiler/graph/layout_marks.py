@@ -1,15 +1,17 @@
 """Removes the mark `layout_free_buffers` from the weights whose layout no schedule may choose.
 
 A packed weight is written once in another order, and its reads are rewritten from the index expression of one read.
-That is correct where an index is arithmetic on loop variables.  It is wrong where an index depends on data: for the
-table of a lookup, and for every tensor from which an index is computed, also through other blocks, since inlining may
-later move the reads of that tensor into the index.
+That is correct where the index runs forward through all elements, each once.  It is wrong where elements are left out,
+read backwards or by several iterations, also if blocks between copy the weight, since inlining may move the index.  And
+it is wrong where an index depends on data: for the table of a lookup, and for every tensor from which an index is
+computed, also through other blocks.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -21,6 +23,7 @@ from kintune.compiler.tir import nodes_in
 
 __all__ = ["CheckLayoutMarks", "fixed_layouts"]
 
+_SUMMED = 2  # in TVM's kinds of variables of a block
 _UPDATES_STATE = 3  # in TVM's order of call effects; calls with this effect or a stronger one may read any buffer
 
 
@@ -43,7 +46,8 @@ def fixed_layouts(function: tvm.tirx.PrimFunc) -> frozenset[int]:
     - are read or written at an index that depends on data;
     - such an index is computed from, through any number of blocks;
     - a block reads without declaring it;
-    - one block reads at several indices, since the new layout would follow one of them.
+    - one block reads at several indices, since the new layout would follow one of them;
+    - a block reads otherwise than forward through all elements, each once, or reads such a copy of them.
 
     If the function branches on data, or calls code that may read any buffer, these are all parameters.
     """
@@ -62,6 +66,9 @@ class _Reading:
         self._sources: defaultdict[Any, set[Any]] = defaultdict(set)  # buffer or variable -> what it is computed from
         self._accesses: list[tuple[Any, set[Any]]] = []  # buffer, what its index is computed from
         self._fixed: set[Any] = set()
+        self._copied: defaultdict[Any, set[Any]] = defaultdict(
+            set
+        )  # buffer -> what blocks that sum nothing read for it
         tvm_ffi.structural_walk(
             body,
             [
@@ -78,18 +85,13 @@ class _Reading:
     def fixed(self) -> set[Any]:
         """The buffers whose layout must stay."""
         data = self._data()
-        found, pending = set(self._fixed), list[Any]()
+        found = _reached(self._fixed, self._copied)
+        pending = list[Any]()
         for buffer, index in self._accesses:
             if index & data:
                 found.add(buffer)
                 pending += index
-        computing: set[Any] = set()
-        while pending:
-            source = pending.pop()
-            if source not in computing:
-                computing.add(source)
-                pending += self._sources[source]
-        return found | computing
+        return found | _reached(pending, self._sources)
 
     def _data(self) -> set[Any]:
         """The buffers, and the variables that are computed from them: all that is not arithmetic on loop variables."""
@@ -118,6 +120,13 @@ class _Reading:
         loaded = _loaded_directly(block)
         self._fixed |= loaded.keys() - declared
         self._fixed |= {buffer for buffer, places in loaded.items() if len(places) > 1}
+        domains = {variable.var: variable.dom for variable in block.iter_vars}
+        for buffer, places in loaded.items():
+            if not all(_is_forward(buffer.shape, indices, domains) for indices in places.values()):
+                self._fixed.add(buffer)
+        if all(variable.iter_type != _SUMMED for variable in block.iter_vars):
+            for region in block.writes:
+                self._copied[region.source] |= loaded.keys()
 
     def _visit_branch(self, branch: Any) -> None:
         self.opaque |= bool(_names_in([branch.condition]) & {buffer for buffer, _ in self._accesses})
@@ -132,12 +141,35 @@ def _names_in(expressions: Iterable[Any]) -> set[Any]:
     return {name for expression in expressions for name in nodes_in(expression, tvm.tirx.Var)}
 
 
-def _loaded_directly(block: Any) -> dict[Any, set[str]]:
+def _reached(first: Iterable[Any], sources: Mapping[Any, set[Any]]) -> set[Any]:
+    """What is among the first, or is a source of what is reached."""
+    found: set[Any] = set()
+    pending = list(first)
+    while pending:
+        name = pending.pop()
+        if name not in found:
+            found.add(name)
+            pending += sources.get(name, ())
+    return found
+
+
+def _is_forward(shape: Sequence[Any], indices: Sequence[Any], domains: Mapping[Any, Any]) -> bool:
+    """Whether the variables of indices run through all elements of a shape, each once and none backwards."""
+    used = {name: domains[name] for name in _names_in(indices) if name in domains}
+    if math.prod(int(domain.extent) for domain in used.values()) != math.prod(int(extent) for extent in shape):
+        return False
+    found = tvm.sym.detect_iter_map(list(indices), used, True, tvm.sym.iter_affine_map.IterMapLevel.Bijective).indices
+    return len(found) > 0 and all(
+        int(index.base) == 0 and all(int(part.scale) > 0 for part in index.args) for index in found
+    )
+
+
+def _loaded_directly(block: Any) -> dict[Any, dict[str, Sequence[Any]]]:
     """The buffers from which a block loads, and the indices at which it does, without those of blocks inside it."""
-    found: dict[Any, set[str]] = {}
+    found: dict[Any, dict[str, Sequence[Any]]] = {}
 
     def load(node: Any) -> None:
-        found.setdefault(node.source, set()).add(str(list(node.indices)))
+        found.setdefault(node.source, {})[str(list(node.indices))] = node.indices
 
     def skip(_node: Any) -> Any:
         return tvm_ffi.WalkResult.SKIP

@@ -72,7 +72,9 @@ def elementary_rules() -> Iterator[OperatorAttribute]:
     """The rules that lower elementary functions of float32 to vector arithmetic.
 
     Functions for which the C library is called are computed element by element where the compiler has made vectors.
+    It is called for `atanh`, too, of which TVM makes a logarithm of nearly 1, so that small values lose all digits.
     """
+    yield OperatorAttribute("tirx.atanh", "llvm.FLegalize", None)
     for name, function in {**dict.fromkeys(_OF_SINGLE_ELEMENTS), **_FUNCTIONS}.items():
         yield OperatorAttribute(name, _VECTORISES, True)
         yield OperatorAttribute(name, _LOWER[0], _rule(name, function))

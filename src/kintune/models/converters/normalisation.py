@@ -50,7 +50,8 @@ def _layer_normalization(node: Node) -> relax.Expr:
         return node.cast(result, dtype)
     normed = _standardised(node, wide, axes, epsilon)
     result = node.cast(_scaled(node, normed.result, scale, bias), dtype)
-    return relax.Tuple([result, normed.mean, normed.inverse_deviation])
+    statistics = (node.cast(each, "float32") for each in (normed.mean, normed.inverse_deviation))  # of float64, too
+    return relax.Tuple([result, *statistics])
 
 
 def _rms(node: Node, data: relax.Expr, scale: relax.Expr | None, axes: Sequence[int], epsilon: float) -> Standardised:

@@ -159,7 +159,7 @@ def _resized(
     rounds = bool(node.attributes.get("antialias", 0)) and "int" in dtype
     for axis in reversed(axes) if rounds else axes:
         cropped = transformation == "tf_crop_and_resize"
-        if axis.size == axis.output and axis.scale == 1 and not cropped:
+        if axis.size == axis.output and axis.scale == 1:  # onnxruntime crops no such axis, either
             continue
         x = _coordinates(axis, transformation)
         if cropped:

@@ -50,14 +50,14 @@ def _affine_grid(node: Node) -> relax.Expr:
         raise ValueError("its size is not that of images, or of volumes")
     corners = bool(node.attributes.get("align_corners", 0))
     spatial = tuple(int(extent) for extent in size.reshape(-1)[2:])
-    if corners and 1 in spatial:
+    if corners and (1 in spatial or dtype_of(theta) == "float64"):  # TVM's step is off by 1e-7
         return _grid_of_points(node, theta, spatial)
     grid = node.emit(relax.op.image.affine_grid(node.wide(theta), spatial, corners))
     return node.cast(node.emit(relax.op.permute_dims(grid, [0, *range(2, size.size), 1])), dtype_of(theta))
 
 
 def _grid_of_points(node: Node, theta: relax.Expr, spatial: tuple[int, ...]) -> relax.Expr:
-    """The same from a table of all points, whose outermost are corners; an axis of one point has it at 1, as in
+    """The grid from a table of all points, whose outermost are corners; an axis of one point has it at 1, as in
     onnxruntime.
     """
     places = [np.linspace(-1, 1, extent) if extent > 1 else np.ones(1) for extent in spatial]

@@ -46,7 +46,7 @@ def _gelu(d: Drawer, operator: str) -> None:
 
 
 def _conv(d: Drawer, operator: str) -> None:
-    x = d.tensor(_REAL, rank=(3, 4, 4))
+    x = d.tensor(_REAL, rank=(3, 4, 4), where=lambda v: v.size > 0)
     _, channels, *spatial = d.array(x).shape
     kernel, attributes = window(d, tuple(spatial))
     group, features = groups(d, channels)

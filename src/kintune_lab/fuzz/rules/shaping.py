@@ -198,7 +198,7 @@ def _resize(d: Drawer, operator: str) -> None:
     if d.opset >= 13 and d.chance(0.1):
         attributes |= {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 0.5}
         roi = d.constant(
-            [*(0.1 if axis > 1 else 0.0 for axis in axes), *(1.2 if axis > 1 else 1.0 for axis in axes)], "float32"
+            [*(0.13 if axis > 1 else 0.0 for axis in axes), *(1.17 if axis > 1 else 1.0 for axis in axes)], "float32"
         )
     if d.chance(0.5):
         d.node(operator, [x, roi, d.constant([scales[axis] for axis in axes], "float32")], attributes)
