@@ -1,0 +1,292 @@
+"""Makes one module for all extents of open dimensions from modules that were lowered for some of them.
+
+A pass over a network works on numbers, and most of what it does depends on none of them.  So a network that is lowered
+for several extents of its open dimensions is the same graph each time, with other numbers in it.  `generalise` walks
+through all of these graphs at once.  Where numbers differ it finds the formula that has them all (`core.extents`), and
+writes that in their place, as an expression of one variable for each open dimension.
+
+Modules are compared as TVM writes them to JSON: nodes with fields, which are literals or the numbers of other nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tvm
+
+from kintune.core.extents import Fit, Formula, Quotient, fit_formula
+
+__all__ = ["Generalised", "Unlike", "generalise"]
+
+_LITERAL_FIELDS = frozenset({"ndim", "iter_type", "kind", "data_alignment", "offset_factor"})
+_LEAVES = frozenset({"None", "int", "float", "bool", "ffi.String", "ffi.Tensor", "DataType", "Device"})
+_VARIABLES = frozenset({"ir.Var", "relax.expr.DataflowVar"})
+_NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
+
+
+class Unlike(Exception):
+    """Modules that were lowered for other extents differ in more than numbers, or in numbers of no known form."""
+
+
+class Generalised(NamedTuple):
+    """A module for all extents, and points at which lowering it tells whether that is so; none where all are known."""
+
+    module: tvm.IRModule
+    doubts: tuple[Mapping[str, int], ...] = ()
+
+
+def generalise(modules: Sequence[tvm.IRModule], points: Sequence[Mapping[str, int]]) -> Generalised:
+    """Make the module that is equal to each of `modules` for the extents of its point.
+
+    The graph has variables that are called like the open dimensions.  A kernel has variables of its own: the fewest
+    extents of its operands from which all other numbers in it follow.  So kernels that compute the same are equal,
+    wherever their operands' extents come from, and whoever calls one knows its variables by its operands.
+
+    What numbers are at other points follows from formulas, of which there may be several: `doubts` of the result has
+    points at which the module should be lowered, too, before it is relied on.
+
+    Raises:
+        Unlike: there is none; the text says where they differ.
+    """
+    graphs = [json.loads(tvm.ir.save_json(module)) for module in modules]
+    walk = _Walk([graph["nodes"] for graph in graphs], points)
+    root = walk.at(tuple(graph["root_index"] for graph in graphs), "module")
+    made = {"root_index": root, "nodes": walk.made, "metadata": graphs[0]["metadata"]}
+    return Generalised(tvm.ir.load_json(json.dumps(made)), tuple(walk.doubts()))
+
+
+class _Scope:
+    """What numbers follow from: the open dimensions of the network, or those of a kernel's operands."""
+
+    def __init__(self, points: Sequence[Mapping[str, int]]) -> None:
+        self.points = tuple(points)
+        self.nodes: dict[tuple[int, ...], int] = {}
+        self.variables: dict[str, int] = {}
+        self._fits: dict[tuple[int, ...], Fit | None] = {}
+        self._quotients: dict[Quotient, None] = {}
+
+    @classmethod
+    def of_kernel(cls, extents: Iterable[tuple[int, ...]], count: int) -> _Scope:
+        """The fewest of `extents`, which are in the order of the kernel's operands, that give all others."""
+        scope = cls([{}] * count)
+        for values in extents:
+            if scope.formula(values) is None:
+                name = f"d{len(scope.points[0])}"
+                scope = cls([{**point, name: value} for point, value in zip(scope.points, values, strict=True)])
+        return scope
+
+    def formula(self, values: tuple[int, ...]) -> Formula | None:
+        """The formula that has these values, one for each module; None where there is none."""
+        found = self.fit(values)
+        return None if found is None else found.formula
+
+    def fit(self, values: tuple[int, ...]) -> Fit | None:
+        """The formula, and a point at which others have other values."""
+        if values not in self._fits:
+            found = self._fits[values] = fit_formula(values, self.points, self._quotients)
+            if found is not None:
+                self._quotients.update((each, None) for product in found.formula.products for each in product.factors)
+        return self._fits[values]
+
+
+class _Walk:
+    """Walks through all graphs at once, and writes the nodes of the general one."""
+
+    def __init__(self, nodes: Sequence[list[Any]], points: Sequence[Mapping[str, int]]) -> None:
+        self._nodes = nodes
+        self._nowhere = tuple(next(at for at, node in enumerate(each) if node["type"] == "None") for each in nodes)
+        self._network = self._scope = _Scope(points)
+        self._paired: dict[int, tuple[int, ...]] = {}
+        self._types: dict[str, int] = {}
+        self._differing: dict[tuple[int, ...], None] = {}
+        self.made: list[Any] = []
+
+    def doubts(self) -> Iterator[Mapping[str, int]]:
+        """Points that tell formulas apart that have the same numbers so far, each once."""
+        fits = [self._network.fit(values) for values in self._differing]
+        points = [found.doubt for found in fits if found is not None and found.doubt is not None]
+        yield from {tuple(point.items()): point for point in points}.values()
+
+    def at(self, places: tuple[int, ...], path: str) -> int:
+        """The number of the node that is made of the nodes at these places."""
+        known = self._scope.nodes
+        if places not in known:
+            known[places] = self._node(places, path)
+        return known[places]
+
+    def _node(self, places: tuple[int, ...], path: str) -> int:
+        nodes = [each[place] for each, place in zip(self._nodes, places, strict=True)]
+        kind = str(nodes[0]["type"])
+        if any(node["type"] != kind for node in nodes):
+            raise Unlike(f"{path}: {_either([node['type'] for node in nodes])}")
+        data = [node.get("data") for node in nodes]
+        if kind in _VARIABLES and self._paired.setdefault(places[0], places) != places:
+            raise Unlike(f"{path}: another variable")
+        if kind == "tirx.PrimFunc" and self._scope is self._network:
+            self._scope = _Scope.of_kernel(self._extents(data), len(data))
+            try:
+                return self._made(kind, self._fields(data, path))
+            finally:
+                self._scope = self._network
+        if kind == "ir.IntImm":
+            return self._number(data, path)
+        if kind == "ir.FloatImm":
+            return self._whole(data, path)
+        if kind == "ffi.String":
+            return self._made(kind, self._text(data, path))
+        if kind in _LEAVES or not isinstance(data[0], list | dict):
+            return self._append({**nodes[0], **({"data": _same(data, path)} if "data" in nodes[0] else {})})
+        return self._made(kind, self._fields(data, path))
+
+    def _extents(self, kernels: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, ...]]:
+        """The extents of operands that differ, one for each module."""
+        operands = zip(*(self._parts(nodes, each["params"]) for nodes, each in self._both(kernels)), strict=True)
+        for operand in operands:
+            kinds = [nodes[each["data"]["ty"]] for nodes, each in self._both(operand)]
+            if all(kind["type"] == "tirx.BufferType" for kind in kinds):
+                shapes = (self._parts(nodes, kind["data"]["shape"]) for nodes, kind in self._both(kinds))
+                for dimension in zip(*shapes, strict=True):
+                    if all(each["type"] == "ir.IntImm" for each in dimension):
+                        values = self._values([each["data"] for each in dimension])
+                        if len(set(values)) > 1:
+                            yield values
+
+    def _both(self, parts: Sequence[Any]) -> Iterator[tuple[list[Any], Any]]:
+        return zip(self._nodes, parts, strict=True)
+
+    @staticmethod
+    def _parts(nodes: list[Any], array: int) -> list[Any]:
+        return [nodes[each] for each in nodes[array]["data"]]
+
+    def _values(self, data: Sequence[Mapping[str, int]]) -> tuple[int, ...]:
+        return tuple(int(nodes[each["value"]]["data"]) for nodes, each in self._both(data))
+
+    def _fields(self, data: Sequence[Any], path: str) -> Any:
+        first = data[0]
+        if isinstance(first, list):
+            if len({len(each) for each in data}) > 1:
+                raise Unlike(f"{path}: {_either([len(each) for each in data])} parts")
+            return [self.at(each, f"{path}[{at}]") for at, each in enumerate(zip(*data, strict=True))]
+        if any(list(each) != list(first) for each in data):
+            raise Unlike(f"{path}: other fields")
+        made = {}
+        for name in first:
+            values = [each[name] for each in data]
+            if name == "span":
+                made[name] = self._no_span()
+            elif name in _LITERAL_FIELDS or not all(type(each) is int for each in values):
+                made[name] = _same(values, f"{path}.{name}")
+            else:
+                made[name] = self.at(tuple(values), f"{path}.{name}")
+        return made
+
+    def _no_span(self) -> int:
+        return self.at(self._nowhere, "span")
+
+    def _number(self, data: Sequence[Any], path: str) -> int:
+        kind = self.at(tuple(each["ty"] for each in data), f"{path}.ty")
+        return self._expression(self._formula(self._values(data), path), kind)
+
+    def _whole(self, data: Sequence[Any], path: str) -> int:
+        """Numbers of floating point: whole ones that differ are converted from a formula."""
+        values = [each["value"] for each in data]
+        kind = self.at(tuple(each["ty"] for each in data), f"{path}.ty")
+        if len(set(map(repr, values))) == 1:
+            return self._made("ir.FloatImm", {"span": self._no_span(), "ty": kind, "value": values[0]})
+        if not all(isinstance(value, float) and value.is_integer() for value in values):
+            raise Unlike(f"{path}: {_either(values)}")
+        found = self._formula(tuple(int(value) for value in values), path)
+        return self._operation("prim.Cast", kind, value=self._expression(found, self._type("int64")))
+
+    def _text(self, data: Sequence[str], path: str) -> str:
+        """Texts that differ in whole numbers alone have formulas in their places; in JSON these are texts."""
+        if len(set(data)) == 1:
+            return data[0]
+        if len({_NUMBER.sub("0", text) for text in data}) > 1:
+            raise Unlike(f"{path}: {_either(data)}")
+        numbers = zip(*(map(int, _NUMBER.findall(text)) for text in data), strict=True)
+        found = iter([self._formula(values, path) for values in numbers])
+        quote = '"' if data[0].startswith(("{", "[")) else ""
+
+        def shown(_: re.Match[str]) -> str:
+            formula = next(found)
+            return f"{quote}{formula}{quote}" if formula.names else str(formula)
+
+        return _NUMBER.sub(shown, data[0])
+
+    def _formula(self, values: tuple[int, ...], path: str) -> Formula:
+        found = self._scope.formula(values)
+        if len(set(values)) > 1:
+            self._differing[values] = None
+        if found is None:
+            raise Unlike(f"{path}: the numbers {', '.join(map(str, values))}")
+        return found
+
+    def _expression(self, formula: Formula, kind: int) -> int:
+        """The node of a formula as an expression of the type `kind`."""
+        if not formula.names:
+            return self._constant(formula.value({}), kind)
+        wide = self._type("int64")
+        terms = []
+        for product in formula.products:
+            factors = [self._quotient(each, wide) for each in product.factors]
+            if product.coefficient != 1 or not factors:
+                factors.append(self._constant(product.coefficient, wide))
+            terms.append(self._joined("prim.Mul", factors, wide))
+        total = self._joined("prim.Add", terms, wide)
+        return total if self.made[kind]["data"]["dtype"] == "int64" else self._operation("prim.Cast", kind, value=total)
+
+    def _quotient(self, quotient: Quotient, kind: int) -> int:
+        terms = []
+        for name, step in quotient.steps:
+            factors = [self._variable(name), *([self._constant(step, kind)] if step != 1 else [])]
+            terms.append(self._joined("prim.Mul", factors, kind))
+        if quotient.constant:
+            terms.append(self._constant(quotient.constant, kind))
+        whole = [self._joined("prim.Add", terms, kind)]
+        if quotient.divisor > 1:
+            whole.append(self._constant(quotient.divisor, kind))
+        return self._joined("prim.FloorDiv", whole, kind)
+
+    def _joined(self, operation: str, operands: Sequence[int], kind: int) -> int:
+        total, *others = operands
+        for operand in others:
+            total = self._operation(operation, kind, a=total, b=operand)
+        return total
+
+    def _operation(self, operation: str, kind: int, **operands: int) -> int:
+        return self._made(operation, {"span": self._no_span(), "ty": kind, **operands})
+
+    def _variable(self, name: str) -> int:
+        known = self._scope.variables
+        if name not in known:
+            known[name] = self._operation("ir.Var", self._type("int64"), name=self._made("ffi.String", name))
+        return known[name]
+
+    def _constant(self, value: int, kind: int) -> int:
+        return self._operation("ir.IntImm", kind, value=self._made("int", value))
+
+    def _type(self, dtype: str) -> int:
+        if dtype not in self._types:
+            self._types[dtype] = self._made("ir.PrimType", {"span": self._no_span(), "dtype": dtype})
+        return self._types[dtype]
+
+    def _made(self, kind: str, data: Any) -> int:
+        return self._append({"type": kind, "data": data})
+
+    def _append(self, node: Any) -> int:
+        self.made.append(node)
+        return len(self.made) - 1
+
+
+def _same(values: Sequence[Any], path: str) -> Any:
+    if any(value != values[0] for value in values):
+        raise Unlike(f"{path}: {_either(values)}")
+    return values[0]
+
+
+def _either(values: Iterable[Any]) -> str:
+    return " or ".join(dict.fromkeys(map(str, values)))
