@@ -41,10 +41,11 @@ def joined(operator: str, one: Term, other: Term) -> Term:
     value: dict[str, Callable[[int, int], int]] = {
         "+": lambda a, b: a + b,
         "-": lambda a, b: a - b,
+        "*": lambda a, b: a * b,
         "least": min,
         "most": max,
     }
-    text = f"({one.text} {operator} {other.text})" if operator in "+-" else f"{operator}({one.text}, {other.text})"
+    text = f"({one.text} {operator} {other.text})" if operator in "+-*" else f"{operator}({one.text}, {other.text})"
     return Term(text, lambda at: value[operator](one.value(at), other.value(at)))
 
 
@@ -73,7 +74,7 @@ affine = st.recursive(
 anything = st.recursive(
     leaves,
     lambda inner: st.one_of(
-        st.builds(joined, st.sampled_from(["+", "-", "least", "most"]), inner, inner),
+        st.builds(joined, st.sampled_from(["+", "-", "*", "least", "most"]), inner, inner),
         st.builds(scaled, inner, st.integers(-3, 4)),
         st.builds(divided, inner, st.integers(1, 5), rest=st.booleans()),
         st.builds(chosen, inner, st.integers(-2, 8), inner, inner),
@@ -316,6 +317,16 @@ def main(a: T.Buffer((2,), "float32"), w: T.Buffer((1,), "float32"), b: T.Buffer
     for row in range(42):
         for i in range(T.max(T.min(1, 42 - row) - T.max(0, 40 - row){more}, 0)):
             b[row] = b[row] + a[row + T.max(0, 40 - row) + i - 40] * w[T.max(0, 40 - row) + i]
+"""
+    assert len(unproven(text)) == number
+
+
+@pytest.mark.parametrize(("last", "number"), [(4, 0), (3, 1), (5, 1)])
+def test_steps_of_both_directions_are_proven(last: int, number: int) -> None:
+    text = f"""
+def main(a: T.Buffer((5, 8), "float32")):
+    for d, s, i in T.grid(2, 5, 8):
+        a[s + d * ({last} - 2 * s), i] = T.float32(0)
 """
     assert len(unproven(text)) == number
 

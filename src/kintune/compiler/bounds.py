@@ -39,6 +39,7 @@ Interval: TypeAlias = tuple[int, int]
 
 _NEXT = "tirx.FlattenBuffer"  # the pass before which functions are looked at
 _STEPS = 3  # conditions that are subtracted from an index, at most
+_FEW = 4  # values of a variable that are looked at one by one, at most
 _CHOICES = 8  # choices in an index that are looked at one by one, at most
 _MOST_TRIES = 300  # sums that are looked at for one bound of an index
 _MOST_LINES = 4  # accesses that are not proven, after which a kernel is looked at no closer
@@ -545,7 +546,25 @@ class _Prover:
         choice = _first_choice(index)
         if choice is not None and choices:
             return all(self._chosen(index, choice, holds, low, high, choices - 1) for holds in (True, False))
+        factor = self._factor(index)
+        if factor is not None and choices:
+            first, last = map(int, self._box(factor))
+            each = (_with_value(index, factor, value) for value in range(first, last + 1))
+            return all(self._between(found, low, high, choices - 1) for found in each)
         return self._is_between(index, low, high)
+
+    def _factor(self, index: Any) -> Any:
+        """A variable of few values in a product with other variables; None if there is none.
+
+        The direction in a recurrent layer is one: with direction `d`, step s of n is `s + d * (n - 1 - 2 * s)`.
+        """
+        for product in nodes_in(index, tirx.Mul):
+            sides = [nodes_in(side, tirx.Var) for side in (product.a, product.b)]
+            for variable in itertools.chain.from_iterable(sides if all(sides) else ()):
+                low, high = self._box(variable)
+                if high - low < _FEW:
+                    return variable
+        return None
 
     def _is_between(self, index: Any, low: int | None, high: int | None) -> bool:
         """Whether an index as a sum lies between two numbers."""
@@ -729,6 +748,12 @@ def _choice(value: Any) -> tuple[Any, Any, Any] | None:
     if called(value).endswith(".if_then_else"):
         return value.args[0], value.args[1], value.args[2]
     return None
+
+
+def _with_value(index: Any, variable: Any, value: int) -> Any:
+    """An index with a number in place of a variable."""
+    number = tirx.IntImm(str(variable.ty), value)
+    return tvm_ffi.structural_map(index, [(tirx.Var, lambda found: number if found.same_as(variable) else found)])
 
 
 def _first_choice(value: Any) -> Any:

@@ -37,6 +37,13 @@ def test_weights_that_are_not_read_forward_keep_their_layout(kernel: object, is_
     assert (0 in fixed_layouts(function)) is is_fixed
 
 
+def test_weights_of_open_extents_keep_their_layout() -> None:
+    rows = te.var("rows", "int64")
+    weight = te.placeholder((rows, 8), name="weight")
+    read = te.compute((rows, 8), lambda i, j: weight[i, j] + 1, name="read")
+    assert 0 in fixed_layouts(te.create_prim_func([weight, read]))
+
+
 def test_it_is_the_same_through_a_copy_and_not_through_a_sum() -> None:
     weight = te.placeholder((4, 8), name="weight")
     copy = _copied(weight)

@@ -156,12 +156,20 @@ def _reached(first: Iterable[Any], sources: Mapping[Any, set[Any]]) -> set[Any]:
 def _is_forward(shape: Sequence[Any], indices: Sequence[Any], domains: Mapping[Any, Any]) -> bool:
     """Whether the variables of indices run through all elements of a shape, each once and none backwards."""
     used = {name: domains[name] for name in _names_in(indices) if name in domains}
-    if math.prod(int(domain.extent) for domain in used.values()) != math.prod(int(extent) for extent in shape):
+    extents = [domain.extent for domain in used.values()]
+    if not all(isinstance(each, tvm.tirx.IntImm) for each in (*extents, *shape)):
+        return False
+    if math.prod(map(int, extents)) != math.prod(map(int, shape)):
         return False
     found = tvm.sym.detect_iter_map(list(indices), used, True, tvm.sym.iter_affine_map.IterMapLevel.Bijective).indices
     return len(found) > 0 and all(
-        int(index.base) == 0 and all(int(part.scale) > 0 for part in index.args) for index in found
+        _constant(index.base) == 0 and all(_constant(part.scale) > 0 for part in index.args) for index in found
     )
+
+
+def _constant(value: Any) -> int:
+    """The value of a constant; -1 for others."""
+    return int(value.value) if isinstance(value, tvm.tirx.IntImm) else -1
 
 
 def _loaded_directly(block: Any) -> dict[Any, dict[str, Sequence[Any]]]:
