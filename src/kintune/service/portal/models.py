@@ -20,6 +20,7 @@ from kintune.service.portal.frame import READ_ONLY, PageContext, ago, heading, m
 from kintune.service.portal.markup import MarkupColumn, action, actions, choice, dialog, link, notice, table, tag, text
 from kintune.service.portal.shape_words import spelled
 from kintune.service.web.authentication import ApplicationOf, address_of, require_own_origin, visitor_of
+from kintune.service.web.uploads import delete_upload
 from kintune.terminal.comparison import describe_share
 from kintune.terminal.formatting import count, counted, milliseconds
 
@@ -193,11 +194,8 @@ def forget_uploads(
     except Forbidden:
         return _listed(request, {"forbidden": ",".join(map(str, upload))})
     for each in upload:
-        now = application.now()
         try:
-            with application.database.transaction():
-                application.models.delete(visitor, each, now, called)
-                application.audit_log.note(now, "delete", f"{called} {each}", visitor, address_of(request))
+            delete_upload(application, visitor, each, called, address_of(request))
             forgotten += 1
         except KintuneError as error:
             reasons = ((OrderError, "needed"), (NotFound, "gone"))

@@ -10,7 +10,6 @@ import pathlib
 from collections.abc import AsyncIterator
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from kintune.errors import InputError
@@ -23,11 +22,16 @@ from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
 from kintune.service.web.middleware import declared_length
 from kintune.service.web.schemas import ErrorOut, InputsOut, InputsPage
-from kintune.service.web.uploads import DigestInPath, receive_upload, stored_upload
+from kintune.service.web.uploads import (
+    DigestInPath,
+    delete_upload,
+    end_of_life,
+    receive_upload,
+    record_upload,
+    stored_upload,
+)
 
 __all__ = ["receive_inputs", "reuse_inputs", "router"]
-
-_DAY_S = 86400.0
 
 router = APIRouter(
     prefix="/api/v1/inputs",
@@ -92,10 +96,7 @@ def list_inputs(
 @router.delete("/{inputs}", status_code=204)
 def delete(inputs: InputsId, request: Request, visitor: Submitter, application: ApplicationOf) -> Response:
     """Forget a set of inputs."""
-    now = application.now()
-    with application.database.transaction():
-        application.models.delete(visitor, inputs, now, INPUTS)
-        application.audit_log.note(now, "delete", f"inputs {inputs}", visitor, address_of(request))
+    delete_upload(application, visitor, inputs, INPUTS, address_of(request))
     return Response(status_code=204)
 
 
@@ -125,13 +126,8 @@ async def receive_inputs(
         arrays = await _arrays(application, visitor, name, path, model)
 
     file, size = await receive_upload(application, visitor, "inputs", chunks, declared, examine)
-    now, findings = application.now(), Findings(inputs=arrays)
-    with application.database.transaction():
-        stored = application.models.add(visitor.user, name, file, size, now, _end_of_life(application, now), INPUTS)
-        application.models.found(stored.id, findings)
-        details = {"sha256": file, "size": size}
-        application.audit_log.note(now, "upload", f"inputs {stored.id}", visitor, address, details)
-    return msgspec.structs.replace(stored, findings=findings)
+    findings, expires = Findings(inputs=arrays), end_of_life(application)
+    return record_upload(application, visitor, INPUTS, name, findings, address, file=file, size=size, expires=expires)
 
 
 async def reuse_inputs(
@@ -148,13 +144,19 @@ async def reuse_inputs(
     """
     stored = stored_upload(application, visitor, "inputs", digest, INPUTS)
     findings = Findings(inputs=await _arrays(application, visitor, name, application.blobs.path(digest), model))
-    now = application.now()
-    details = {"sha256": digest, "size": stored.size, "sent": False}
-    with application.database.transaction():
-        renewed = application.models.renew(visitor.user, name, digest, _end_of_life(application, now), INPUTS)
-        application.models.found(renewed.id, findings)
-        application.audit_log.note(now, "upload", f"inputs {renewed.id}", visitor, address, details)
-    return msgspec.structs.replace(renewed, findings=findings)
+    expires = end_of_life(application)
+    return record_upload(
+        application,
+        visitor,
+        INPUTS,
+        name,
+        findings,
+        address,
+        file=digest,
+        size=stored.size,
+        expires=expires,
+        sent=False,
+    )
 
 
 async def _arrays(
@@ -175,9 +177,3 @@ async def _arrays(
     except InputError as error:
         raise InputError(f"{name[:64]}: {error}") from error
     return arrays
-
-
-def _end_of_life(application: ApplicationState, now: float) -> float | None:
-    """Returns until when a set of inputs is kept that is uploaded now; None is for ever."""
-    days = application.settings.keep_days
-    return now + days * _DAY_S if days else None

@@ -26,12 +26,18 @@ from kintune.service.web.application_state import ApplicationState
 from kintune.service.web.authentication import ApplicationOf, Reader, Submitter, address_of
 from kintune.service.web.middleware import declared_length
 from kintune.service.web.schemas import ErrorOut, ModelOut, ModelPage
-from kintune.service.web.uploads import DigestInPath, receive_upload, stored_upload
+from kintune.service.web.uploads import (
+    DigestInPath,
+    delete_upload,
+    end_of_life,
+    receive_upload,
+    record_upload,
+    stored_upload,
+)
 from kintune.wire.confinement import Confinement, start_of
 
 __all__ = ["InspectionFailed", "inspect_upload", "receive", "reuse", "router"]
 _LOOK_S = 120.0
-_DAY_S = 86400.0
 _PROBLEM_S = 3600.0  # what cannot be used is kept for this long
 _MOST_OUTPUT = 4 << 20  # bytes
 _CHUNK = 1 << 16
@@ -102,10 +108,7 @@ def show(model: ModelId, visitor: Reader, application: ApplicationOf) -> ModelOu
 @router.delete("/{model}", status_code=204)
 def delete(model: ModelId, request: Request, visitor: Submitter, application: ApplicationOf) -> Response:
     """Forget a model; refused while a job needs it."""
-    now = application.now()
-    with application.database.transaction():
-        application.models.delete(visitor, model, now)
-        application.audit_log.note(now, "delete", f"model {model}", visitor, address_of(request))
+    delete_upload(application, visitor, model, MODEL, address_of(request))
     return Response(status_code=204)
 
 
@@ -126,13 +129,8 @@ async def receive(
     """
     file, size = await receive_upload(application, visitor, "models", chunks, declared)
     findings = await _findings(application, visitor, file)
-    now = application.now()
-    expires = _end_of_life(application, findings, now)
-    with application.database.transaction():
-        model = application.models.add(visitor.user, name, file, size, now, expires)
-        application.models.found(model.id, findings)
-        application.audit_log.note(now, "upload", f"model {model.id}", visitor, address, {"sha256": file, "size": size})
-    return msgspec.structs.replace(model, findings=findings)
+    expires = _end_of_life(application, findings)
+    return record_upload(application, visitor, MODEL, name, findings, address, file=file, size=size, expires=expires)
 
 
 async def reuse(
@@ -149,20 +147,15 @@ async def reuse(
     findings = stored.findings
     if findings is None or findings.problem:
         findings = await _findings(application, visitor, digest)
-    now = application.now()
-    expires = _end_of_life(application, findings, now)
-    details = {"sha256": digest, "size": stored.size, "sent": False}
-    with application.database.transaction():
-        model = application.models.renew(visitor.user, name, digest, expires)
-        application.models.found(model.id, findings)
-        application.audit_log.note(now, "upload", f"model {model.id}", visitor, address, details)
-    return msgspec.structs.replace(model, findings=findings)
+    expires = _end_of_life(application, findings)
+    return record_upload(
+        application, visitor, MODEL, name, findings, address, file=digest, size=stored.size, expires=expires, sent=False
+    )
 
 
-def _end_of_life(application: ApplicationState, findings: Findings, now: float) -> float | None:
+def _end_of_life(application: ApplicationState, findings: Findings) -> float | None:
     """Returns until when a model is kept that is uploaded now; None is for ever."""
-    kept_s = _PROBLEM_S if findings.problem else application.settings.keep_days * _DAY_S
-    return now + kept_s if kept_s else None
+    return application.now() + _PROBLEM_S if findings.problem else end_of_life(application)
 
 
 async def _findings(application: ApplicationState, visitor: Visitor, file: Digest) -> Findings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from kintune.core.constraints import OptionField as Option
@@ -107,7 +108,7 @@ class StepOut(BaseModel):
     @classmethod
     def of(cls, step: JobStep) -> StepOut:
         """Returns the answer's form of a step."""
-        return cls(state=step.state.value, reason=said(step.reason), at=step.at)
+        return cls.model_validate({**msgspec.to_builtins(step), "reason": said(step.reason)})
 
 
 class WebhookOut(BaseModel):
@@ -117,11 +118,6 @@ class WebhookOut(BaseModel):
     attempts: int
     outcome: str = Field(description="How the last call ended; empty before it.")
     due: float | None = Field(description="When the next call is made; null: no more is to come.")
-
-    @classmethod
-    def of(cls, outcome: WebhookOutcome) -> WebhookOut:
-        """Returns the answer's form of an outcome."""
-        return cls(url=outcome.url, attempts=outcome.attempts, outcome=outcome.outcome, due=outcome.due)
 
 
 class JobOut(BaseModel):
@@ -163,31 +159,17 @@ class JobOut(BaseModel):
         calls: list[WebhookOutcome] | None = None,
     ) -> JobOut:
         """Returns the answer's form of a job."""
-        import msgspec
-
-        return cls(
-            id=job.id,
-            model=job.model,
-            model_name=name,
-            owner=owner,
-            state=job.state.value,
-            reason=said(job.reason),
-            priority=job.priority,
-            wanted=msgspec.to_builtins(job.wanted),
-            retry_of=job.retry_of,
-            progress=None if job.progress is None else msgspec.json.decode(job.progress),
-            latency_ms=job.latency_ms,
-            fastest_baseline=None if job.fastest_baseline is None else msgspec.to_builtins(job.fastest_baseline),
-            has_result=job.executable is not None,
-            executable_size=job.executable_size,
-            files_removed=job.files_removed,
-            created=job.created,
-            started=job.started,
-            ended=job.ended,
-            refused=job.refused,
-            steps=None if steps is None else [StepOut.of(step) for step in steps],
-            webhook_calls=None if calls is None else [WebhookOut.of(call) for call in calls],
-        )
+        told: dict[str, Any] = {
+            "model_name": name,
+            "owner": owner,
+            "reason": said(job.reason),
+            "progress": None if job.progress is None else msgspec.json.decode(job.progress),
+            "fastest_baseline": msgspec.to_builtins(job.fastest_baseline),
+            "has_result": job.executable is not None,
+            "steps": None if steps is None else [StepOut.of(step) for step in steps],
+            "webhook_calls": msgspec.to_builtins(calls),
+        }
+        return cls.model_validate({**msgspec.to_builtins(job), **told})
 
 
 class JobPage(BaseModel):
@@ -197,31 +179,24 @@ class JobPage(BaseModel):
     next: str | None
 
 
-class ModelOut(BaseModel):
-    """A model that was uploaded."""
-
+class _UploadOut(BaseModel):
     id: int
     name: str
     sha256: str
     size: int = Field(description="Bytes.")
     created: float
     expires: float | None
+
+
+class ModelOut(_UploadOut):
+    """A model that was uploaded."""
+
     findings: dict[str, Any] | None = Field(description="The findings of the model's inspection; null before it.")
 
     @classmethod
     def of(cls, model: StoredModel) -> ModelOut:
         """Returns the answer's form of a model."""
-        import msgspec
-
-        return cls(
-            id=model.id,
-            name=model.name,
-            sha256=model.file,
-            size=model.size,
-            created=model.created,
-            expires=model.expires,
-            findings=None if model.findings is None else msgspec.to_builtins(model.findings),
-        )
+        return cls.model_validate({**msgspec.to_builtins(model), "sha256": model.file})
 
 
 class ModelPage(BaseModel):
@@ -231,32 +206,16 @@ class ModelPage(BaseModel):
     next: int | None
 
 
-class InputsOut(BaseModel):
+class InputsOut(_UploadOut):
     """A set of inputs that was uploaded."""
 
-    id: int
-    name: str
-    sha256: str
-    size: int = Field(description="Bytes.")
-    created: float
-    expires: float | None
     arrays: list[dict[str, Any]] = Field(description="Name, shape and type of each array.")
 
     @classmethod
     def of(cls, stored: StoredModel) -> InputsOut:
         """Returns the answer's form of a set of inputs."""
-        import msgspec
-
-        arrays = () if stored.findings is None else stored.findings.inputs
-        return cls(
-            id=stored.id,
-            name=stored.name,
-            sha256=stored.file,
-            size=stored.size,
-            created=stored.created,
-            expires=stored.expires,
-            arrays=[msgspec.to_builtins(array) for array in arrays],
-        )
+        told = msgspec.to_builtins(stored)
+        return cls.model_validate({**told, "sha256": stored.file, "arrays": (told["findings"] or {}).get("inputs", ())})
 
 
 class InputsPage(BaseModel):

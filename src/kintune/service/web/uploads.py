@@ -9,15 +9,18 @@ import pathlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated
 
+import msgspec
 from fastapi import Path
 
 from kintune.errors import KintuneError
 from kintune.service.access import Forbidden, NotFound, Visitor
 from kintune.service.blob_store import Digest, TooLarge
-from kintune.service.model_store import MODEL, StoredModel
+from kintune.service.model_store import MODEL, Findings, StoredModel
 from kintune.service.web.application_state import ApplicationState
 
-__all__ = ["DigestInPath", "receive_upload", "stored_upload"]
+__all__ = ["DigestInPath", "delete_upload", "end_of_life", "receive_upload", "record_upload", "stored_upload"]
+
+_DAY_S = 86400.0
 
 DigestInPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The SHA-256 of the file, in hexadecimal.")]
 """The parameter of a path that names a file by its content."""
@@ -95,3 +98,47 @@ def _largest_allowed(visitor: Visitor, called: str) -> int:
     if (most := visitor.quota.upload_mb << 20) <= 0:
         raise Forbidden(f"you may not upload {called}")
     return most
+
+
+def record_upload(
+    application: ApplicationState,
+    visitor: Visitor,
+    kind: str,
+    name: str,
+    findings: Findings,
+    address: str,
+    *,
+    file: Digest,
+    size: int,
+    expires: float | None,
+    sent: bool = True,
+) -> StoredModel:
+    """Records an upload with its findings; where its file was not `sent`, the one that is there is renewed."""
+    now, details = application.now(), {"sha256": file, "size": size, **({} if sent else {"sent": False})}
+    with application.database.transaction():
+        if sent:
+            stored = application.models.add(visitor.user, name, file, size, now, expires, kind)
+        else:
+            stored = application.models.renew(visitor.user, name, file, expires, kind)
+        application.models.found(stored.id, findings)
+        application.audit_log.note(now, "upload", f"{kind} {stored.id}", visitor, address, details)
+    return msgspec.structs.replace(stored, findings=findings)
+
+
+def delete_upload(application: ApplicationState, visitor: Visitor, id: int, kind: str, address: str) -> None:
+    """Forgets an upload.
+
+    Raises:
+        NotFound: the visitor has none of this kind.
+        OrderError: a job needs it.
+    """
+    now = application.now()
+    with application.database.transaction():
+        application.models.delete(visitor, id, now, kind)
+        application.audit_log.note(now, "delete", f"{kind} {id}", visitor, address)
+
+
+def end_of_life(application: ApplicationState) -> float | None:
+    """Returns until when an upload is kept that comes now; None is for ever."""
+    days = application.settings.keep_days
+    return application.now() + days * _DAY_S if days else None
