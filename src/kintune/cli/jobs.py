@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -49,10 +50,18 @@ __all__ = [
 ]
 
 
-@click.command("show", short_help="Show the state and the history of a job.")
-@click.argument("job")
-@service_options
-@json_option
+def _of_a_job(name: str, short_help: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Returns a decorator that makes a command about one job of a service, with a JSON document."""
+
+    def decorate(run: Callable[..., None]) -> click.Command:
+        """Make the command."""
+        command = click.command(name, short_help=short_help)
+        return command(click.argument("job")(service_options(json_option(run))))
+
+    return decorate
+
+
+@_of_a_job("show", "Show the state and the history of a job.")
 def show(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Show JOB with all its state transitions."""
     with CommandClient(service, token) as client:
@@ -71,10 +80,7 @@ def show(job: str, token: str | None, service: str | None, json_target: JsonTarg
         echo(f"  {at}  its files were removed", json_target)
 
 
-@click.command("watch", short_help="Show the progress of a job until it ends.")
-@click.argument("job")
-@service_options
-@json_option
+@_of_a_job("watch", "Show the progress of a job until it ends.")
 def watch(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Show the progress of JOB until it ends; the exit code is 1 if it fails."""
 
@@ -97,10 +103,7 @@ class JobLogDocument(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[str]
 
 
-@click.command("logs", short_help="Print the log of a job.")
-@click.argument("job")
-@service_options
-@json_option
+@_of_a_job("logs", "Print the log of a job.")
 def logs(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Print the log of JOB, which is there once the job has ended."""
     with CommandClient(service, token) as client, tempfile.TemporaryDirectory() as place:
@@ -127,10 +130,7 @@ def report(job: str, token: str | None, service: str | None, html_target: str | 
     show_report(read, html, json_target, job=job, files_removed=removed)
 
 
-@click.command("finish", short_help="End the search; keep the best result so far.")
-@click.argument("job")
-@service_options
-@json_option
+@_of_a_job("finish", "End the search; keep the best result so far.")
 def finish(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """End the search of JOB; its result is the best one so far."""
     with CommandClient(service, token) as client:
@@ -148,20 +148,14 @@ def priority(job: str, weight: float, token: str | None, service: str | None, js
         _show_state(client.prioritize(job, weight), json_target, f"gets priority {weight:g}")
 
 
-@click.command("cancel", short_help="Cancel a job; it has no result.")
-@click.argument("job")
-@service_options
-@json_option
+@_of_a_job("cancel", "Cancel a job; it has no result.")
 def cancel(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Cancel JOB without a result; its measurements are kept."""
     with CommandClient(service, token) as client:
         _show_state(client.cancel(job), json_target, "is cancelled")
 
 
-@click.command("retry", short_help="Retry a failed or cancelled job.")
-@click.argument("job")
-@service_options
-@json_option
+@_of_a_job("retry", "Retry a failed or cancelled job.")
 def retry(job: str, token: str | None, service: str | None, json_target: JsonTarget) -> None:
     """Continue JOB as a new job; prints the new id."""
     with CommandClient(service, token) as client:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from contextlib import closing
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
@@ -136,70 +136,45 @@ _SECTIONS: Sections = (
 )
 def command(
     data: str,
-    database: str,
-    host: str,
-    port: int,
-    device: str,
-    device_name: str,
     agents: tuple[str, int],
-    engine: str,
     cores_a_job: int | None,
     grow_to: int | None,
     grow_after: float,
-    alike: float,
-    policy: str,
-    jobs_at_once: int,
-    minutes: float,
-    check_minutes: float,
-    keep_days: float,
-    keep_results_days: float,
-    local_webhooks: bool,
-    isolation: Isolation,
     part: str,
+    **options: Any,
 ) -> None:
     """Start the REST API, the portal and the tuner on this machine, until Ctrl-C.
 
     All data are kept in one directory; the same command continues where it stopped.
     """
-    policy_of(policy)
-    place = choose_placement(device, None)
+    policy_of(options["policy"])
+    place = choose_placement(options["device"], None)
     settings = ServiceSettings(
         data=str(data_directory(expanded(data).absolute())),
-        database=database,
-        host=host,
-        port=port,
-        device=device,
-        device_name=device_name,
         agents_host=agents[0],
         agents_port=agents[1],
-        alike=alike,
-        engine=engine,
         cores_a_job=cores_a_job or 0,
         grow_to=grow_to or 0,
         grow_after_s=grow_after,
-        policy=policy,
-        jobs_at_once=jobs_at_once,
-        minutes=minutes,
-        check_minutes=check_minutes,
-        keep_days=keep_days,
-        keep_results_days=keep_results_days,
-        local_webhooks=local_webhooks,
-        isolation=isolation,
+        **options,
     )
     _check_kept(settings)
-    if isolation == "on":
+    if settings.isolation == "on":
         require_isolation()
     JobHosts(settings, place)
-    if grow_to and engine == "local":
+    if grow_to and settings.engine == "local":
         raise InputError(f"--grow-to {grow_to}: only a Ray cluster can grow; name one with --engine")
-    ray_address(engine)
+    ray_address(settings.engine)
     if part != "web" and agents[1]:
         _check_port(f"--agents {agents[0]}:{agents[1]}", *agents)
     if part != "orchestrator":
-        _check_port(f"--host {host} --port {port}", host, port)
+        _check_port(f"--host {settings.host} --port {settings.port}", settings.host, settings.port)
         _check_access(settings)
-        click.echo(f"Kintune serves on {_url(host, port)}, data in {settings.data}; Ctrl-C ends it.", err=True)
-    if isolation == "auto" and not is_confinable():
+        click.echo(
+            f"Kintune serves on {_url(settings.host, settings.port)}, data in {settings.data}; Ctrl-C ends it.",
+            err=True,
+        )
+    if settings.isolation == "auto" and not is_confinable():
         click.echo("Models are not isolated here; 'kintune doctor' says what that takes.", err=True)
     parts = PARTS if part == "all" else (part,)
     Supervisor(settings, lambda line: click.echo(f"kintune: {line}", err=True), parts).run()

@@ -6,10 +6,10 @@ orchestrator never waits for one.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
-import selectors
 import socket
 import threading
 from collections.abc import Callable
@@ -143,7 +143,7 @@ def decode_news(data: bytes) -> News:
 
 
 class EventBus:
-    """The orchestrator's end of the socket, served by a thread of its own.
+    """The orchestrator's end of the socket, served by an event loop in a thread of its own.
 
     `poked` is called in that thread for every poke that comes.  `publish` may be called from any thread and never
     waits.
@@ -160,127 +160,74 @@ class EventBus:
             raise InputError(f"{path}: is too long for the path of a socket; name a shorter data directory")
         self._path = path
         self._poked = poked
-        self._lock = threading.Lock()
-        self._unsent: dict[socket.socket, bytearray] = {}
-        self._readers: dict[socket.socket, FrameReader] = {}
-        self._selector = selectors.DefaultSelector()
-        self._wake, self._sleep = socket.socketpair()
-        self._closed = False
+        self._listeners: set[asyncio.StreamWriter] = set()
         self._latest: dict[type, bytes] = {}
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._loop, self._closed = asyncio.new_event_loop(), asyncio.Event()
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             path.unlink(missing_ok=True)
-            self._listener.bind(str(path))
+            self._socket.bind(str(path))
             os.chmod(path, 0o600)
-            self._listener.listen(16)
+            self._socket.listen(16)
         except OSError as error:
-            self._close_all()
+            self._socket.close()
+            self._loop.close()
             raise StorageError(f"{path}: cannot be made ({error.strerror})") from error
-        for each in (self._listener, self._sleep, self._wake):
-            each.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._sleep, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="bus", daemon=True)
         self._thread.start()
 
     def publish(self, news: News) -> None:
         """Sends an event to all listeners."""
-        data = frame(encode(news))
-        with self._lock:
-            if isinstance(news, Standings | Starting):
-                self._latest[type(news)] = data
-            for connection, unsent in list(self._unsent.items()):
-                unsent += data
-                if len(unsent) > _MOST_UNSENT:
-                    del self._unsent[connection]
-        self._nudge()
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(self._send, news)
 
     def close(self) -> None:
         """Closes all connections and removes the socket."""
-        self._closed = True
-        self._nudge()
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._closed.set)
         self._thread.join(timeout=5)
         self._path.unlink(missing_ok=True)
 
-    def _nudge(self) -> None:
-        with contextlib.suppress(OSError):
-            self._wake.send(b"\0")
-
     def _run(self) -> None:
-        while not self._closed:
-            for key, events in self._selector.select():
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif key.fileobj is self._sleep:
-                    with contextlib.suppress(BlockingIOError):
-                        self._sleep.recv(4096)
-                else:
-                    connection = key.fileobj
-                    assert isinstance(connection, socket.socket)
-                    if events & selectors.EVENT_READ:
-                        self._read(connection)
-            self._write_all()
-        for connection in list(self._readers):
-            self._drop(connection)
-        self._close_all()
+        self._loop.run_until_complete(self._serve_until_closed())
+        self._loop.close()
 
-    def _close_all(self) -> None:
-        for each in (self._listener, self._sleep, self._wake):
-            each.close()
-        self._selector.close()
+    async def _serve_until_closed(self) -> None:
+        server = await asyncio.start_unix_server(self._serve, sock=self._socket)
+        await self._closed.wait()
+        server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}  # they close their connections
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = self._listener.accept()
-            connection.setblocking(False)
-            self._selector.register(connection, selectors.EVENT_READ)
-            self._readers[connection] = FrameReader(_MOST_HEARD)
-            with self._lock:
-                self._unsent[connection] = bytearray(b"".join(self._latest.values()))
+    def _send(self, news: News) -> None:
+        data = frame(encode(news))
+        if isinstance(news, Standings | Starting):
+            self._latest[type(news)] = data
+        for writer in self._listeners:
+            if writer.transport.get_write_buffer_size() > _MOST_UNSENT:
+                writer.transport.abort()
+            else:
+                writer.write(data)
 
-    def _read(self, connection: socket.socket) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = FrameReader(_MOST_HEARD)
+        self._listeners.add(writer)
         try:
-            data = connection.recv(4096)
-            pokes = self._readers[connection].feed(data) if data else None
-        except BlockingIOError:
-            return
-        except (OSError, WireError):
-            pokes = None
-        if pokes is None:
-            self._drop(connection)
-            return
-        for _ in pokes:
-            try:
-                self._poked()
-            except Exception:  # whatever it is, news are to go out and the next poke to come in
-                _log.exception("a poke came to nothing")
+            writer.write(b"".join(self._latest.values()))
+            while data := await reader.read(4096):
+                for _ in frames.feed(data):
+                    self._hear()
+        except (OSError, WireError, asyncio.CancelledError):
+            pass
+        finally:
+            self._listeners.remove(writer)
+            writer.transport.abort()
 
-    def _write_all(self) -> None:
-        for connection in list(self._readers):
-            with self._lock:
-                unsent = self._unsent.get(connection)
-                data = bytes(unsent) if unsent else b""
-            if unsent is None:
-                self._drop(connection)
-                continue
-            sent = 0
-            if data:
-                try:
-                    sent = connection.send(data)
-                except BlockingIOError:
-                    sent = 0
-                except OSError:
-                    self._drop(connection)
-                    continue
-            with self._lock:
-                del unsent[:sent]
-                wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if unsent else 0)
-            self._selector.modify(connection, wanted)
-
-    def _drop(self, connection: socket.socket) -> None:
-        self._readers.pop(connection, None)
-        with self._lock:
-            self._unsent.pop(connection, None)
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(connection)
-        connection.close()
+    def _hear(self) -> None:
+        try:
+            self._poked()
+        except Exception:  # whatever it is, news are to go out and the next poke to come in
+            _log.exception("a poke came to nothing")
