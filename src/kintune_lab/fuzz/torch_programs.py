@@ -149,11 +149,15 @@ def _is_undefined(node: _Node, given: Mapping[str, torch.Tensor], results: Seque
 
     They are parts of a decomposition that there is not, as its last result says, places among equal elements or among
     boundaries without an order, casts to integers that do not hold a number, derivatives at poles, which are as large
-    as pi is inexact, or what overflows in half precision, since what does so inside of an operator depends on how it is
-    computed.
+    as pi is inexact, remainders of denormal numbers, which are NaN where PyTorch computes vectors, or what overflows in
+    half precision, since what does so inside of an operator depends on how it is computed.
     """
     if any(each.dtype == torch.float16 and not each.isfinite().all() for each in results):
         return bool(all(given[name].isfinite().all() for name in node.reads))
+    if node.operator == "fmod" and len(node.reads) > 1:
+        divisor = given[node.reads[1]].abs()
+        is_float = divisor.is_floating_point()
+        return bool(is_float and ((divisor > 0) & (divisor < torch.finfo(divisor.dtype).tiny)).any())
     if "polygamma" in node.operator:
         data = given[node.reads[0]].double()
         return bool(((data < 0) & (data == data.floor())).any())

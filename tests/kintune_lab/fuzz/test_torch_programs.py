@@ -23,6 +23,8 @@ T = torch.tensor
         ("polygamma polygamma_n_1", [T([-1.5, -2])], [T([9.4, 6.6e32])], True),
         ("byte", [T([-0.5, 255.5])], [T([0, 255], dtype=torch.uint8)], False),
         ("byte", [T([-1.5, 2])], [T([255, 2], dtype=torch.uint8)], True),
+        ("fmod", [T([5.0]), T([0.3])], [T([0.2])], False),
+        ("fmod", [T([5.0]), T([1e-40])], [T([torch.nan])], True),
         ("exp", [T([9.0]).half()], [T([8103.0]).half()], False),
         ("exp", [T([99.0]).half()], [T([torch.inf]).half()], True),
     ],

@@ -213,7 +213,11 @@ def test_order_and_sums_along_axes(compare: Compare) -> None:
 
 def test_statistics_of_a_norm_are_results(compare: Compare) -> None:
     def net(x: Any, scale: Any) -> Any:
-        return torch.ops.aten._native_batch_norm_legit.no_stats(x, scale, None, True, 0.1, 1e-5)
+        return (
+            *torch.ops.aten._native_batch_norm_legit.no_stats(x, scale, None, True, 0.1, 1e-5),
+            *torch.native_group_norm(x, scale, None, 3, 4, 5, 2, 1e-5),
+            *torch.native_layer_norm(x, [4, 5], scale.reshape(4, 1).expand(4, 5), None, 1e-5),
+        )
 
     compare(net, draw(3, 4, 5), draw(4))
 

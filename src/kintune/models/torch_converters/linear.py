@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -228,20 +229,21 @@ def _affine(t: Translation, a: SimpleNamespace, shape: list[int], dtype: str) ->
 
 
 def _layer_norm(t: Translation, a: SimpleNamespace) -> Expression:
-    if t.used & {1, 2}:
-        raise NotConvertible("mean and deviation of a layer norm as results")
     value = t.wide(a.input)
     shape = [int(size) for size in a.normalized_shape]
+    if t.used & {1, 2}:
+        return _with_statistics(t, a, value, range(-len(shape), 0), shape)
     scale, offset = _affine(t, a, shape, dtype_of(value))
     result = t.emit(relax.op.nn.layer_norm(value, scale, offset, axes=list(range(-len(shape), 0)), epsilon=a.eps))
     return (t.cast(result, dtype_of(a.input)), None, None)
 
 
 def _group_norm(t: Translation, a: SimpleNamespace) -> Expression:
-    if t.used & {1, 2}:
-        raise NotConvertible("mean and deviation of a group norm as results")
     value = t.wide(a.input)
     shape = shape_of(value)
+    if t.used & {1, 2}:
+        groups = t.reshape(value, [shape[0], a.group, math.prod(shape[1:]) // a.group])
+        return _with_statistics(t, a, groups, [2], [1, shape[1], *[1] * (len(shape) - 2)])
     scale, offset = _affine(t, a, [shape[1]], dtype_of(value))
     flat = t.reshape(value, [shape[0], shape[1], math.prod(shape[2:])])
     result = t.emit(
@@ -260,16 +262,24 @@ def _batch_norm(t: Translation, a: SimpleNamespace) -> Expression:
 
 def _batch_statistics(t: Translation, a: SimpleNamespace) -> Expression:
     """A batch norm by the statistics of its own input; PyTorch writes instance norms in this form."""
-    value = t.wide(a.input)
-    shape = shape_of(value)
+    shape = shape_of(a.input)
     axes = [0, *range(2, len(shape))]
-    one = [1, shape[1], *[1] * (len(shape) - 2)]
+    return _with_statistics(t, a, t.wide(a.input), axes, [1, shape[1], *[1] * (len(shape) - 2)])
+
+
+def _with_statistics(
+    t: Translation, a: SimpleNamespace, value: Expression, axes: Sequence[int], affine: Sequence[int]
+) -> Expression:
+    """A norm of `value`, the input in any shape, over `axes`, with its mean and the inverse of its deviation.
+
+    `affine` is the shape in which scale and offset broadcast to the input.
+    """
     normed = standardised(t.emit, value, axes, t.const(a.eps, dtype_of(value)))
-    result = normed.result
+    result = t.reshape(normed.result, shape_of(a.input))
     if a.weight is not None:
-        result = t.emit(relax.op.multiply(result, t.reshape(t.wide(a.weight), one)))
+        result = t.emit(relax.op.multiply(result, t.reshape(t.wide(a.weight), affine)))
     if a.bias is not None:
-        result = t.emit(relax.op.add(result, t.reshape(t.wide(a.bias), one)))
+        result = t.emit(relax.op.add(result, t.reshape(t.wide(a.bias), affine)))
     statistics = [
         t.cast(t.reshape(part, stated.shape), stated.dtype) if number in t.used and stated is not None else None
         for number, (part, stated) in enumerate(zip(normed[1:], t.results[1:], strict=True), 1)
