@@ -13,6 +13,7 @@ from kintune_lab.fuzz.comparing import difference
 from kintune_lab.fuzz.evaluation import Evaluator, Refused
 from kintune_lab.fuzz.graph import DrawnGraph, as_case
 from kintune_lab.fuzz.input_sets import input_sets, noisy_values
+from kintune_lab.fuzz.known import deviates_from_expected
 from kintune_lab.fuzz.schemas import draw_graph
 from kintune_lab.fuzz.subject import ModelPart, Values
 from kintune_lab.fuzz.values import Array
@@ -79,6 +80,10 @@ class OnnxGraphs:
             with contextlib.suppress(Refused):
                 found |= self._evaluator.reference(node, found) or self._evaluator.run(node, found)
         return not any(name not in found or difference(value, found[name]) for name, value in outputs.items())
+
+    def is_overruled(self, part: ModelPart, values: Values) -> bool:
+        """As `Subject.is_overruled`."""
+        return any(deviates_from_expected(self._evaluator, node, values) for node in part.content.nodes)
 
     def described(self, part: ModelPart) -> Sequence[str]:
         """As `Subject.described`."""

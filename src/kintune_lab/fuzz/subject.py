@@ -69,6 +69,9 @@ class FuzzSubject(Protocol):
     def is_second_reference(self, part: ModelPart, values: Values, outputs: Mapping[str, Array]) -> bool:
         """Whether outputs are those of a second reference."""
 
+    def is_overruled(self, part: ModelPart, values: Values) -> bool:
+        """Whether onnxruntime computes another result of a node than is expected."""
+
     def described(self, part: ModelPart) -> Sequence[str]:
         """The nodes of a part as a job names them."""
 

@@ -368,6 +368,10 @@ class TorchPrograms:
         """As `Subject.is_second_reference`."""
         return False  # there is one reference
 
+    def is_overruled(self, part: ModelPart, values: Values) -> bool:
+        """As `Subject.is_overruled`."""
+        return False  # onnxruntime runs none of them
+
     def described(self, part: ModelPart) -> Sequence[str]:
         """As `Subject.described`."""
         return ()  # onnxruntime runs none of them

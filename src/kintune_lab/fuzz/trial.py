@@ -21,7 +21,7 @@ from kintune.runtime.opening import open as open_result
 from kintune_lab.fuzz.comparing import UNDECIDED, difference
 from kintune_lab.fuzz.compiling import Chosen, CompileWay
 from kintune_lab.fuzz.evaluation import Refused, Value
-from kintune_lab.fuzz.known import floor_of, may_be_overruled, may_lose_infinities
+from kintune_lab.fuzz.known import floor_of, may_lose_infinities
 from kintune_lab.fuzz.subject import FuzzSubject, ModelPart, Values
 from kintune_lab.fuzz.values import Array, is_large
 from kintune_lab.fuzz.verdict import FAULTS, GraphVerdict, VerdictKind
@@ -175,9 +175,10 @@ class Trial:
             except Exception as error:
                 said = f"partly in onnxruntime: {type(error).__name__}: {cause_line(error)}"
                 return GraphVerdict(VerdictKind.INTERNAL, said, kept, operators)
-        verdict = self._compare(part, found, kept, operators)
-        if verdict.kind is VerdictKind.WRONG and may_be_overruled(operators):
-            return GraphVerdict(VerdictKind.NOT_COMPARED, "onnxruntime may compute another result than expected", kept)
+        comparable = [at for at, values in enumerate(self._sets) if not self._subject.is_overruled(part, values)]
+        if not comparable:
+            return GraphVerdict(VerdictKind.NOT_COMPARED, "onnxruntime computes another result than expected", kept)
+        verdict = self._compare(part, found, kept, operators, comparable)
         return msgspec.structs.replace(verdict, reason=f"partly in onnxruntime: {verdict.reason}")
 
     def _outputs(
@@ -200,10 +201,18 @@ class Trial:
         return ""
 
     def _compare(
-        self, part: ModelPart, found: Sequence[Mapping[str, Array]], kept: tuple[int, ...], operators: tuple[str, ...]
+        self,
+        part: ModelPart,
+        found: Sequence[Mapping[str, Array]],
+        kept: tuple[int, ...],
+        operators: tuple[str, ...],
+        among: Sequence[int] | None = None,
     ) -> GraphVerdict:
+        """Compare what was found for all sets, or those `among` which it is to be compared."""
         undecided, floor, overflows = "", floor_of(operators), may_lose_infinities(operators)
         for at, (computed, values) in enumerate(zip(found, self._sets, strict=True)):
+            if among is not None and at not in among:
+                continue
             if len(computed) != len(part.outputs):
                 return GraphVerdict(VerdictKind.WRONG, f"outputs are {list(computed)}", kept, operators)
             outputs = dict(zip(part.outputs, computed.values(), strict=True))
