@@ -18,6 +18,7 @@ from kintune.models.imported_module import ImportedModule, trace
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, described_nodes, nodes
 from kintune.models.quiet import quiet
 from kintune.models.slimming import slim
+from kintune.models.stated_types import stated_types
 from kintune.models.unrolling import WHY_LEFT
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ def _inline(model: ModelProto, operators: set[str], opset: int) -> ModelProto:
     # the inliner asks for the types of all inputs of a node, also of constants and of those left out between others
     stated = [helper.make_tensor_value_info("", TensorProto.FLOAT, None)]
     stated += [helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in model.graph.initializer]
+    known = {each.name for each in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
+    stated += [each for name, each in stated_types(model).items() if name not in known]
     expanded.graph.value_info.extend(stated)
     expanded = inliner.inline_selected_functions(
         expanded, [("", name) for name in operators], inline_schema_functions=True

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper, shape_inference
+from onnx import GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from kintune.models.evaluation import RANDOM, evaluate
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes, subgraphs
+from kintune.models.stated_types import stated_types
 
 __all__ = ["WHY_LEFT", "certain_steps", "unroll"]
 
@@ -116,16 +117,12 @@ def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     """The shapes of tensors of the main graph that are known: a Scan runs as often as its inputs are long."""
     if not any(node.op_type == "Scan" for node in model.graph.node):
         return {}
-    try:
-        graph = shape_inference.infer_shapes(model).graph
-    except Exception:  # it raises its own kinds, for models that are too large among others
-        return {}
     found = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
+    for name, value in stated_types(model).items():
         dims = value.type.tensor_type.shape.dim
         if value.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
-            found[value.name] = tuple(dim.dim_value for dim in dims)
-    return {**found, **{tensor.name: tuple(tensor.dims) for tensor in graph.initializer}}
+            found[name] = tuple(dim.dim_value for dim in dims)
+    return {**found, **{tensor.name: tuple(tensor.dims) for tensor in model.graph.initializer}}
 
 
 class _Writer:

@@ -421,8 +421,9 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     **dict.fromkeys(("ConvTranspose", "Resize", "Upsample"), _has_special),
     **dict.fromkeys(("DFT", "STFT"), _has_large),
     "BlackmanWindow": lambda node, operands: bool(operands[0] < 3),
-    **dict.fromkeys(
-        ("GroupNormalization", "LayerNormalization", "MeanVarianceNormalization", "RMSNormalization"), _has_overflowing
+    **dict.fromkeys(("GroupNormalization", "MeanVarianceNormalization", "RMSNormalization"), _has_overflowing),
+    "LayerNormalization": lambda node, operands: (
+        _has_overflowing(node, operands) or (len(node.output) > 1 and _has_special(node, operands))
     ),
     "Einsum": lambda node, operands: len(operands) > 2 and _has_special(node, operands),
     "FusedMatMul": _transposes_beside_vector,
@@ -448,9 +449,9 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
 
 Not defined are numbers out of the range of an integer type, integers divided by zero, elements written twice, the bits
 and the order of NaN (onnxruntime's Hardmax treats it in half precision as it does not in float32), and coordinates that
-are no numbers.  In a product of three tensors an infinity may meet another before it is summed.  How a variance is
-computed decides whether an infinite one leaves the bias or NaN.  onnxruntime clamps NaN and infinities in recurrent
-layers; zeros between the weights of a transposed convolution make NaN of infinities, as
-Fourier transforms and resizing do; short windows are rounding alone.  It does not write quantised products of no
-elements, and ends the process where RoiAlign has an image without pixels.
+are no numbers.  onnxruntime has NaN for the mean of infinities.  In a product of three tensors an infinity may meet
+another before it is summed.  How a variance is computed decides whether an infinite one leaves the bias or NaN.
+onnxruntime clamps NaN and infinities in recurrent layers; zeros between the weights of a transposed convolution make
+NaN of infinities, as Fourier transforms and resizing do; short windows are rounding alone.  It does not write quantised
+products of no elements, and ends the process where RoiAlign has an image without pixels.
 """

@@ -36,6 +36,12 @@ def test_indices_are_cut_and_matrices_beside_vectors_transposed() -> None:
         assert undefined(node, {"a": matrix, "b": vector}) is expected
 
 
+def test_means_of_infinities_are_not_compared() -> None:
+    given = {"x": np.array([1, np.inf], np.float32), "s": np.ones(2, np.float32)}
+    for outputs, expected in ((["y"], False), (["y", "mean"], True)):
+        assert undefined(helper.make_node("LayerNormalization", ["x", "s"], outputs), given) is expected
+
+
 def test_infinities_in_products_of_three_tensors_are_not_compared() -> None:
     given = {"a": np.ones((2, 2), np.float32), "b": np.array([1, np.inf], np.float32)}
     for operands, equation, expected in ((["a", "b"], "ij,j->i", False), (["a", "b", "b"], "ij,j,j->i", True)):
