@@ -158,6 +158,17 @@ def test_the_rule_answers_the_axes(rows: int, here: Any) -> None:
         assert all(fits(program.axes(module, variant), decisions) for decisions in found)
 
 
+def test_the_rule_cuts_queries_finer_where_a_causal_mask_leaves_keys_out(here: Any) -> None:
+    from kintune.compiler.programs.attention import AttentionProgram
+
+    program, queries = AttentionProgram(), []
+    for mask in ("none", "causal"):
+        written = Spelling(batch=1, heads=12, rows=128, columns=128, depth=64, width=64, mask=mask)
+        module = workload(written, of_cpu("znver4"))
+        queries.append(program.rule(module, "tiles-16-32", _machine())[0][0])
+    assert queries[1] < queries[0]
+
+
 def of_cpu(cpu: str) -> Any:
     import tvm
 

@@ -149,23 +149,34 @@ def _tile_tasks(case: _Case, tiling: Blocking, machine: Processor) -> Tasks:
     """What is done block by block: tiles of scores, the softmax, and tiles of the result, which are scaled before."""
     p, lanes = case.pattern, case.lanes
     blocks = _ceil(p.rows, tiling.queries * lanes)
+    columns = _columns(p, _ceil(p.rows, blocks), tiling.keys)
     vectors, wide = _ceil(_ceil(p.rows, blocks), lanes), _ceil(p.width, lanes)
-    passes = _ceil(p.columns, tiling.keys)  # blocks of keys
-    scores = _tiles(p.columns, vectors, tiling.score_rows, tiling.score_vectors, p.depth)
+    passes = _ceil(columns, tiling.keys)  # blocks of keys
+    scores = _tiles(columns, vectors, tiling.score_rows, tiling.score_vectors, p.depth)
     high, across = (p.width, vectors) if tiling.across else (vectors * lanes, wide)
-    mix = _tiles(high, across, tiling.mix_rows, tiling.mix_vectors, p.columns, passes)
-    softmax = Loop(p.columns * vectors, 2, 2, 2, functions=1)
+    mix = _tiles(high, across, tiling.mix_rows, tiling.mix_vectors, columns, passes)
+    softmax = Loop(columns * vectors, 2, 2, 2, functions=1)
     finish = Loop(vectors * lanes * (wide if not tiling.across else p.width), 2, 2, 1)
     pack = Loop(vectors * p.depth, 2, 2, 1)
-    block = _FLOAT * min(tiling.keys, p.columns) * lanes * vectors  # of scores
+    block = _FLOAT * min(tiling.keys, columns) * lanes * vectors  # of scores
     queries = _FLOAT * p.depth * lanes * vectors  # are read again for each tile of keys
     near = machine.caches[0]
-    read = float(_FLOAT * p.columns * (p.depth + p.width))
-    read += queries * p.columns / tiling.score_rows if queries > near else 0.0
+    read = float(_FLOAT * columns * (p.depth + p.width))
+    read += queries * columns / tiling.score_rows if queries > near else 0.0
     read += block * passes * (2 + across / tiling.mix_vectors) if block > near else 0.0
-    if not tiling.across and _FLOAT * min(tiling.keys, p.columns) * p.width > near:  # values, for each tile of queries
-        read += _FLOAT * p.columns * p.width * high / tiling.mix_rows
+    if not tiling.across and _FLOAT * min(tiling.keys, columns) * p.width > near:  # values, for each tile of queries
+        read += _FLOAT * columns * p.width * high / tiling.mix_rows
     return Tasks(p.heads * blocks, (scores, softmax, mix, finish, pack), order=read)
+
+
+def _columns(pattern: AttentionPattern, rows: int, keys: int) -> int:
+    """The columns that so many rows compute, on average: whole blocks of keys, up to the last one that is seen."""
+    if pattern.shift is None:
+        return pattern.columns
+    seen = [
+        min(pattern.columns, _ceil(end + pattern.shift, keys) * keys) for end in range(rows, pattern.rows + rows, rows)
+    ]
+    return _ceil(sum(seen), len(seen))
 
 
 def _tiles(rows: int, vectors: int, height: int, width: int, depth: int, passes: int = 1) -> Loop:
