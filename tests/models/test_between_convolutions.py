@@ -191,23 +191,6 @@ def _tables() -> dict[str, Build]:
     return table  # fmt: skip
 
 
-ELSEWHERE = frozenset({
-    "AllClassNMS", "Attention", "BiasGelu", "Col2Im", "Constant", "DFT", "EmbedLayerNormalization", "FastGelu", "If",
-    "DynamicQuantizeLSTM",
-    "DynamicQuantizeMatMul", "FusedConv", "FusedGemm", "FusedMatMul", "MatMulIntegerToFloat", "MultiHeadAttention",
-    "QAttention", "QEmbedLayerNormalization", "QuickGelu", "RotaryEmbedding",
-    "MatMulInteger", "MatMulInteger16", "MatMulNBits", "MaxRoiPool", "NonMaxSuppression", "NonZero", "QLinearMatMul",
-    "MelWeightMatrix",
-    "Range", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "STFT", "Unique",
-    "ConvInteger", "QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearConv",
-    "QLinearGlobalAveragePool", "QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere",
-    "ConcatFromSequence", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceAt", "SequenceConstruct",
-    "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence",
-    "AffineGrid", "BitCast", "CumProd", "DeformConv", "GRU", "LSTM", "MaxUnpool", "RMSNormalization", "RNN", "Scatter",
-    "SimplifiedLayerNormalization", "Swish", "TensorScatter", "Upsample",
-})  # fmt: skip
-"""What takes no map of floats, or sequences; at last, what onnxruntime does not compute in this operator set."""
-
 TABLE = _tables()
 SUMMED = [*UNARY, *BOUNDED, *POSITIVE, *COMPARED, *LOGICAL, *BITWISE]
 """What computes each element from the same of the map: some of them are summed into one result, which saves kernels."""
@@ -217,12 +200,6 @@ RESULTS = [
     *((name,) for name in sorted(TABLE) if name not in SUMMED),
 ]
 PARTS = 3
-
-
-def test_every_operator_is_tried_or_takes_no_feature_map() -> None:
-    from kintune.models.conversion import KNOWN
-
-    assert sorted(TABLE) == sorted(KNOWN - ELSEWHERE)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

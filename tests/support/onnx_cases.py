@@ -22,23 +22,8 @@ Arrays = Sequence[NDArray[Any]]
 _KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 _TYPE_NAMES = "float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool"
 
-_DECIDING_NAMES = (
-    "axes axis block_shape cond condition depth dft_length ends frame_length frame_step image_shape k K M "
-    "max_output_boxes_per_class num_mel_bins output_shape pads position repeats roi scales shape size sizes split "
-    "starts steps training_mode"
-)
-"""What the standard calls inputs of operators that decide shapes, or what is computed at all."""
-
-_DECIDING_OF = {
-    "Compress": {"condition"},
-    "ConstantOfShape": {"input"},
-    "MelWeightMatrix": {"num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"},
-    "NonZero": {"X"},
-    "Range": {"start", "limit", "delta"},
-    "Unique": {"X"},
-    "Where": set[str](),
-}
-"""The same where the name alone does not say it."""
+_OF_LOOPS = {"Loop": {"M", "cond"}}
+"""Inputs that decide how often a loop runs: it is written out before operators are converted."""
 
 
 @dataclass(frozen=True)
@@ -130,17 +115,19 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def deciding_inputs(model: ModelProto) -> dict[str, str]:
-    """The inputs of a model that decide shapes or what is computed, each with what it does, as in "axes of Squeeze"."""
+    """The inputs of a model that must be constants, each with what it does, as in "axes of Squeeze"."""
+    from kintune.models.converters.library import find
+
     opsets = {opset.domain: opset.version for opset in model.opset_import}
     given = {value.name for value in model.graph.input}
-    always = set(_DECIDING_NAMES.split())
     found: dict[str, str] = {}
     for node in _nodes(model.graph):
         with contextlib.suppress(defs.SchemaError):
             schema = defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
-            names = _DECIDING_OF.get(node.op_type, always)
-            for formal, actual in zip(schema.inputs, node.input, strict=False):
-                if actual in given and formal.name in names:
+            operator = find(node.domain, node.op_type, opsets.get(node.domain, 1))
+            loops = _OF_LOOPS.get(node.op_type, set[str]())
+            for index, (formal, actual) in enumerate(zip(schema.inputs, node.input, strict=False)):
+                if actual in given and (formal.name in loops or (operator and index in operator.constants)):
                     found[actual] = f"{formal.name} of {node.op_type}"
     return found
 

@@ -14,18 +14,17 @@ import numpy as np
 import tvm
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from tvm import relax
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from kintune.errors import ModelError, cause_line
 from kintune.models.bfloat16 import Shortened
-from kintune.models.converters import CONVERTERS
-from kintune.models.converters.node import attribute_value, empty
+from kintune.models.converters.library import find
+from kintune.models.converters.node import Node, attribute_value, empty
 from kintune.models.evaluation import evaluate
 from kintune.models.expressions import constant_of, dtype_of, shape_of, static_shape
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, used_tensors
 from kintune.models.quantised_weights import quantised_weights
 
-__all__ = ["KNOWN", "Conversion"]
+__all__ = ["Conversion"]
 
 _VALUE = "value_"  # prefix of the names of variables that hold the value of an ONNX tensor; a number follows
 _MOST_EVALUATED_BYTES = 1 << 28  # a node with more bytes of constant inputs is left to the compiler
@@ -34,18 +33,6 @@ _WIDENED = {TensorProto.INT4: "int8", TensorProto.UINT4: "uint8"}
 """Element types of 4 bits -> those of 8 bits."""
 
 _CASTS = ("Cast", "CastLike")
-_MOVES = frozenset(
-    {
-        *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose"),
-        *("Unsqueeze", "DepthToSpace", "SpaceToDepth"),
-    }
-)
-"""Operators whose results have elements of their first input, and nothing but these."""
-
-_STOCK: dict[str, Any] = onnx_frontend._get_convert_map()
-
-KNOWN = frozenset(_STOCK) | frozenset(CONVERTERS) | {"Constant", "If"}
-"""Names of the operators that can be converted."""
 
 
 class Conversion:
@@ -125,7 +112,7 @@ class Conversion:
         results = [values[name] for name in node.output if name]
         if node.op_type in _CASTS:
             self._shortened.cast(data, results[0])
-        elif node.op_type in _MOVES:
+        elif (operator := find(node.domain, node.op_type, self._opset)) and operator.copies:
             self._shortened.moved(data, results)
 
     def _node(self, node: NodeProto, values: dict[str, Any]) -> list[Any]:
@@ -140,16 +127,21 @@ class Conversion:
         computed = evaluate(node, constants, self._opset) if known else None
         if computed is not None:
             return [relax.const(array, str(array.dtype)) for array in computed]
-        attributes["tvm_custom"] = {
-            "name": node.name,
-            "num_outputs": 1 + max((number for number, name in enumerate(node.output) if name), default=0),
-            "inputs": tuple(node.input),
-            "conditional": self._branches > 0,
-        }
-        converter = (CONVERTERS.get(node.op_type) or _STOCK[node.op_type]).get_converter(self._opset)
-        given = onnx_frontend.onnx_input(inputs)
-        converted = converter(self._builder, given, attributes, [values, {}])
-        results = self._results(node, converted)
+        operator = find(node.domain, node.op_type, self._opset)
+        if operator is None:
+            raise ValueError("it is not in the library of operators")
+        outputs = 1 + max((number for number, name in enumerate(node.output) if name), default=0)
+        given = Node(
+            self._builder,
+            tuple(inputs),
+            attributes,
+            self._opset,
+            outputs,
+            tuple(node.input),
+            self._branches > 0,
+            operator.constants,
+        )
+        results = self._results(node, operator.converted(given))
         if node.op_type in _CASTS and dtype_of(results[0]) == "float32":
             rounded = self._shortened.restored(self._builder, inputs[0])
             return results if rounded is None else [rounded]

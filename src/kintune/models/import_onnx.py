@@ -11,11 +11,11 @@ from onnx import ModelProto, TensorProto, defs, helper, inliner
 from tvm import relax
 
 from kintune.errors import ModelError, UnsupportedOperators, cause_line
-from kintune.models.conversion import KNOWN, Conversion
-from kintune.models.foreign_operators import is_foreign
+from kintune.models.conversion import Conversion
+from kintune.models.converters.library import find
 from kintune.models.half_precision import accumulate_in_float32
 from kintune.models.imported_module import ImportedModule, trace
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS, described_nodes, nodes
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, described_nodes, nodes, operator_name
 from kintune.models.quiet import quiet
 from kintune.models.slimming import slim
 from kintune.models.stated_types import stated_types
@@ -26,25 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["import_onnx"]
 
-_CONTRIB_ALONE = frozenset(
-    {
-        *("Attention", "BiasGelu", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "EmbedLayerNormalization"),
-        *("FastGelu", "FusedConv"),
-        *("FusedGemm", "FusedMatMul", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits", "MultiHeadAttention"),
-        *("QAttention", "QEmbedLayerNormalization", "QuickGelu", "RotaryEmbedding"),
-        *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
-        *("QGemm", "QLinearAdd", "QLinearAveragePool", "QLinearConcat", "QLinearGlobalAveragePool", "QLinearLeakyRelu"),
-        *("QLinearMul", "QLinearSigmoid", "QLinearSoftmax", "QLinearWhere"),
-    }
-)
-_CONTRIB = _CONTRIB_ALONE | {"Gelu"}
-"""Operators of ONNX Runtime's own domain that can be imported.
-
-Converters are found by name, whatever the domain: others of this domain must not pass for the standard's operators.
-"""
-
-_CONTRIB_ONLY = _CONTRIB_ALONE | {"AllClassNMS"}
-"""Names whose converter is that of another domain: a standard operator of this name cannot be imported by it."""
+_COMPUTED_HERE = "If"
+"""The operator that the conversion itself computes: it converts the graphs inside."""
 
 
 def import_onnx(model: OnnxModel) -> ImportedModule:
@@ -56,7 +39,7 @@ def import_onnx(model: OnnxModel) -> ImportedModule:
     """
     label = str(model.path)
     proto = _expand(model)
-    counts = _unsupported(proto)
+    counts = _unsupported(proto, model.opset)
     if counts:
         raise UnsupportedOperators(label, dict(counts), WHY_LEFT)
     conversion = Conversion(label, model.opset, model.inputs)
@@ -73,22 +56,20 @@ def import_onnx(model: OnnxModel) -> ImportedModule:
     return ImportedModule(module, sources, described_nodes(proto, model.proto), model.graph)
 
 
-def _unsupported(model: ModelProto) -> Counter[str]:
+def _unsupported(model: ModelProto, opset: int) -> Counter[str]:
     """Counts the nodes of each operator that cannot be imported, at any depth."""
-    counts: Counter[str] = Counter()
-    for node in nodes(model):
-        if node.domain in DEFAULT_DOMAINS:
-            if node.op_type not in KNOWN - _CONTRIB_ONLY:
-                counts[node.op_type] += 1
-        elif is_foreign(node) or node.op_type not in _CONTRIB & KNOWN:
-            counts[f"{node.domain}::{node.op_type}"] += 1
-    return counts
+    return Counter(
+        operator_name(node)
+        for node in nodes(model)
+        if find(node.domain, node.op_type, opset) is None
+        and not (node.domain in DEFAULT_DOMAINS and node.op_type == _COMPUTED_HERE)
+    )
 
 
 def _expand(model: OnnxModel) -> ModelProto:
     """Replace standard operators that cannot be imported by other operators, where the standard defines them so."""
     expanded, tried = model.proto, set[str]()
-    while missing := {name for name in _unsupported(expanded) if "::" not in name} - tried:
+    while missing := {name for name in _unsupported(expanded, model.opset) if "::" not in name} - tried:
         tried |= missing  # a definition may hold other such operators
         try:
             expanded = _inline(expanded, missing, model.opset)

@@ -76,9 +76,9 @@ def test_other_operands_are_refused(compare: Any, make_case: Any) -> None:
     attributes = {"K": 64, "N": 48, "bits": 4, "block_size": 32}
     wrong = {
         "mixed": [x, b, scales, None, np.arange(64, dtype=np.int32)],
-        "data of float16": [x.astype(np.float16), b, scales.astype(np.float16)],
+        "elements of float16": [x.astype(np.float16), b, scales.astype(np.float16)],
         "input 2 is float32": [x, b, scales[:, :1]],
-        "zero points of int8": [x, b, scales, np.zeros((48, 1), np.int8)],
+        "input 3 has elements of int8": [x, b, scales, np.zeros((48, 1), np.int8)],
     }
     for message, operands in wrong.items():
         with pytest.raises(ModelError, match=message):

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Convert, Node, like
+from kintune.models.converters.node import Node, like
 from kintune.models.converters.reduction import index_of_extreme
+from kintune.models.converters.registration import MICROSOFT, Convert, OnnxOperator
 from kintune.models.expressions import along_axis, dtype_of, gelu_curve, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS", "softmax"]
 
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
@@ -183,24 +184,32 @@ def _hardmax(node: Node, data: Any, axis: int) -> Any:
     return relax.op.astype(hit, dtype)
 
 
-CONVERTERS: dict[str, Convert] = {
-    "Celu": _widened(_celu),
-    "Elu": _widened(_elu),
-    "Gelu": _widened(_gelu),
-    "HardSigmoid": _plain(_hard_sigmoid),
-    "HardSwish": _plain(_hard_swish),
-    "Hardmax": _normalised(_hardmax),
-    "LeakyRelu": _plain(_leaky_relu),
-    "LogSoftmax": _normalised(_wide(relax.op.nn.log_softmax)),
-    "Mish": _widened(_mish),
-    "PRelu": _plain(_parametric_relu),
-    "Relu": _plain(_relu),
-    "Selu": _widened(_selu),
-    "Shrink": _plain(_shrink),
-    "Softmax": _normalised(_wide(relax.op.nn.softmax)),
-    "Softplus": _widened(_softplus),
-    "Softsign": _plain(_softsign),
-    "Swish": _widened(_swish),
-    "ThresholdedRelu": _plain(_thresholded_relu),
-}
-"""Operator -> what converts it."""
+_softmax = _normalised(_wide(relax.op.nn.softmax))
+
+
+def softmax(node: Node) -> relax.Expr:
+    """Converts a Softmax node."""
+    return _softmax(node)
+
+
+OPERATORS = (
+    OnnxOperator("Celu", _widened(_celu)),
+    OnnxOperator("Elu", _widened(_elu)),
+    OnnxOperator("Gelu", _widened(_gelu)),
+    OnnxOperator("Gelu", _widened(_gelu), domain=MICROSOFT),
+    OnnxOperator("HardSigmoid", _plain(_hard_sigmoid)),
+    OnnxOperator("HardSwish", _plain(_hard_swish)),
+    OnnxOperator("Hardmax", _normalised(_hardmax)),
+    OnnxOperator("LeakyRelu", _plain(_leaky_relu)),
+    OnnxOperator("LogSoftmax", _normalised(_wide(relax.op.nn.log_softmax))),
+    OnnxOperator("Mish", _widened(_mish)),
+    OnnxOperator("PRelu", _plain(_parametric_relu)),
+    OnnxOperator("Relu", _plain(_relu)),
+    OnnxOperator("Selu", _widened(_selu)),
+    OnnxOperator("Shrink", _plain(_shrink)),
+    OnnxOperator("Softmax", softmax),
+    OnnxOperator("Softplus", _widened(_softplus)),
+    OnnxOperator("Softsign", _plain(_softsign)),
+    OnnxOperator("Swish", _widened(_swish)),
+    OnnxOperator("ThresholdedRelu", _plain(_thresholded_relu)),
+)

@@ -8,35 +8,41 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
 
 from kintune.core.dtypes import numpy_dtype
-from kintune.models.converters.node import Convert, Node, like
+from kintune.models.converters.node import Node, like
+from kintune.models.converters.registration import OnnxOperator
 from kintune.models.elimination import determinant
 from kintune.models.expressions import HALVES, constant_of, dtype_of, elementwise, is_float, is_integer, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 _MOST_FACTORS = 8  # largest integer exponent of a power that becomes products
 _MOST_ROWS = 4  # most rows of a determinant that is expanded by minors
 
 
+def _clip_to_attributes(node: Node) -> relax.Expr:
+    given = [node.attributes.get(name) for name in ("min", "max")]
+    data = node.required(0)
+    return _clipped(node, [None if bound is None else like(bound, data) for bound in given])
+
+
 def _clip(node: Node) -> relax.Expr:
+    return _clipped(node, [node.operand(1), node.operand(2)])
+
+
+def _clipped(node: Node, limits: Sequence[relax.Expr | None]) -> relax.Expr:
     """Maximum, then minimum; a constant bound that has no effect (infinite, NaN, or the type's limit) is left out.
 
     A bound that is not given is the least or the greatest finite number, and one that is NaN bounds nothing, as in
     onnxruntime.
     """
     data = node.required(0)
-    if node.opset < 11:
-        bounds = [node.attributes.get(name) for name in ("min", "max")]
-        limits = [None if bound is None else like(bound, data) for bound in bounds]
-    else:
-        limits = [node.operand(1), node.operand(2)]
     for limit, operator, least in zip(limits, (relax.op.maximum, relax.op.minimum), (True, False), strict=True):
         if limit is None and dtype_of(data).startswith("float"):
             finite = np.finfo(dtype_of(data))
@@ -300,61 +306,61 @@ def _expanded(node: Node, elements: list[list[relax.Expr]], row: int, columns: t
     return total
 
 
-CONVERTERS: dict[str, Convert] = {
-    "Abs": _absolute,
-    "Acos": _real(relax.op.acos),
-    "Acosh": _real(relax.op.acosh),
-    "Add": _binary(relax.op.add),
-    "And": _binary(relax.op.logical_and),
-    "Asin": _real(relax.op.asin),
-    "Asinh": _real(relax.op.asinh),
-    "Atan": _real(relax.op.atan),
-    "Atanh": _real(relax.op.atanh),
-    "BitCast": _bit_cast,
-    "BitShift": _shift,
-    "BitwiseAnd": _binary(relax.op.bitwise_and),
-    "BitwiseNot": _unary(relax.op.bitwise_not),
-    "BitwiseOr": _binary(relax.op.bitwise_or),
-    "BitwiseXor": _binary(relax.op.bitwise_xor),
-    "Cast": _cast,
-    "CastLike": _cast_like,
-    "Ceil": _unary(relax.op.ceil),
-    "Clip": _clip,
-    "Cos": _real(relax.op.cos),
-    "Cosh": _real(relax.op.cosh),
-    "Det": _determinant,
-    "Div": _divide,
-    "Equal": _equal,
-    "Erf": _real(relax.op.erf),
-    "Exp": _real(relax.op.exp),
-    "Floor": _unary(relax.op.floor),
-    "Greater": _binary(relax.op.greater),
-    "GreaterOrEqual": _binary(relax.op.greater_equal),
-    "IsInf": _is_infinite,
-    "IsNaN": lambda node: relax.op.isnan(node.wide(node.required(0))),
-    "Less": _binary(relax.op.less),
-    "LessOrEqual": _binary(relax.op.less_equal),
-    "Log": _real(relax.op.log),
-    "Max": _folded(relax.op.maximum),
-    "Mean": _mean,
-    "Min": _folded(relax.op.minimum),
-    "Mod": _modulo,
-    "Mul": _binary(relax.op.multiply),
-    "Neg": _negative,
-    "Not": _unary(relax.op.logical_not),
-    "Or": _binary(relax.op.logical_or),
-    "Pow": _power,
-    "Reciprocal": _reciprocal,
-    "Round": _unary(relax.op.round),
-    "Sigmoid": _real(relax.op.sigmoid),
-    "Sign": _sign,
-    "Sin": _real(relax.op.sin),
-    "Sinh": _real(relax.op.sinh),
-    "Sqrt": _real(relax.op.sqrt),
-    "Sub": _binary(relax.op.subtract),
-    "Sum": _folded(relax.op.add),
-    "Tan": _real(relax.op.tan),
-    "Tanh": _real(relax.op.tanh),
-    "Xor": _binary(relax.op.logical_xor),
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("Abs", _absolute),
+    OnnxOperator("Acos", _real(relax.op.acos)),
+    OnnxOperator("Acosh", _real(relax.op.acosh)),
+    OnnxOperator("Add", _binary(relax.op.add)),
+    OnnxOperator("And", _binary(relax.op.logical_and)),
+    OnnxOperator("Asin", _real(relax.op.asin)),
+    OnnxOperator("Asinh", _real(relax.op.asinh)),
+    OnnxOperator("Atan", _real(relax.op.atan)),
+    OnnxOperator("Atanh", _real(relax.op.atanh)),
+    OnnxOperator("BitCast", _bit_cast),
+    OnnxOperator("BitShift", _shift),
+    OnnxOperator("BitwiseAnd", _binary(relax.op.bitwise_and)),
+    OnnxOperator("BitwiseNot", _unary(relax.op.bitwise_not)),
+    OnnxOperator("BitwiseOr", _binary(relax.op.bitwise_or)),
+    OnnxOperator("BitwiseXor", _binary(relax.op.bitwise_xor)),
+    OnnxOperator("Cast", _cast),
+    OnnxOperator("CastLike", _cast_like),
+    OnnxOperator("Ceil", _unary(relax.op.ceil)),
+    OnnxOperator("Clip", _clip_to_attributes),
+    OnnxOperator("Clip", _clip, since=11),
+    OnnxOperator("Cos", _real(relax.op.cos)),
+    OnnxOperator("Cosh", _real(relax.op.cosh)),
+    OnnxOperator("Det", _determinant),
+    OnnxOperator("Div", _divide),
+    OnnxOperator("Equal", _equal),
+    OnnxOperator("Erf", _real(relax.op.erf)),
+    OnnxOperator("Exp", _real(relax.op.exp)),
+    OnnxOperator("Floor", _unary(relax.op.floor)),
+    OnnxOperator("Greater", _binary(relax.op.greater)),
+    OnnxOperator("GreaterOrEqual", _binary(relax.op.greater_equal)),
+    OnnxOperator("IsInf", _is_infinite),
+    OnnxOperator("IsNaN", lambda node: relax.op.isnan(node.wide(node.required(0)))),
+    OnnxOperator("Less", _binary(relax.op.less)),
+    OnnxOperator("LessOrEqual", _binary(relax.op.less_equal)),
+    OnnxOperator("Log", _real(relax.op.log)),
+    OnnxOperator("Max", _folded(relax.op.maximum)),
+    OnnxOperator("Mean", _mean),
+    OnnxOperator("Min", _folded(relax.op.minimum)),
+    OnnxOperator("Mod", _modulo),
+    OnnxOperator("Mul", _binary(relax.op.multiply)),
+    OnnxOperator("Neg", _negative),
+    OnnxOperator("Not", _unary(relax.op.logical_not)),
+    OnnxOperator("Or", _binary(relax.op.logical_or)),
+    OnnxOperator("Pow", _power),
+    OnnxOperator("Reciprocal", _reciprocal),
+    OnnxOperator("Round", _unary(relax.op.round)),
+    OnnxOperator("Sigmoid", _real(relax.op.sigmoid)),
+    OnnxOperator("Sign", _sign),
+    OnnxOperator("Sin", _real(relax.op.sin)),
+    OnnxOperator("Sinh", _real(relax.op.sinh)),
+    OnnxOperator("Sqrt", _real(relax.op.sqrt)),
+    OnnxOperator("Sub", _binary(relax.op.subtract)),
+    OnnxOperator("Sum", _folded(relax.op.add)),
+    OnnxOperator("Tan", _real(relax.op.tan)),
+    OnnxOperator("Tanh", _real(relax.op.tanh)),
+    OnnxOperator("Xor", _binary(relax.op.logical_xor)),
+)

@@ -12,11 +12,12 @@ import numpy as np
 from tvm import relax
 
 from kintune.models.converters.integer_products import Triple, real_product
-from kintune.models.converters.node import Convert, Node, like
+from kintune.models.converters.node import Node, like
+from kintune.models.converters.registration import MICROSOFT, OnnxOperator
 from kintune.models.expressions import dtype_of, is_float, shape_of
 from kintune.models.index_marks import mark_index
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 _EXCLUDED = -10000.0
 """The default of what is added to the scores of keys that a mask excludes."""
@@ -42,8 +43,6 @@ class _Heads(NamedTuple):
 def _attention(node: Node) -> Any:
     """Self-attention: one product computes queries, keys and values."""
     data, bias = node.required(0), node.operand(2)
-    if node.operand(6) is not None:
-        raise ValueError("keys and values that are kept in place are not supported")
     packed = node.emit(relax.op.matmul(node.wide(data), node.wide(node.required(1))))
     if bias is not None:
         packed = node.emit(relax.op.add(packed, node.wide(bias)))
@@ -62,10 +61,6 @@ def _of_itself(node: Node, packed: Any, past: Any, mask: Any, bias: Any) -> Any:
 
     It returns the result, and with a second output also all keys and values, [2, batch, heads, rows, width].
     """
-    if node.attributes.get("do_rotary", 0):
-        raise ValueError("rotary positions are not supported")
-    if node.attributes.get("past_present_share_buffer", 0):
-        raise ValueError("keys and values that are kept in place are not supported")
     columns = shape_of(packed)[2]
     sizes = node.integers("qkv_hidden_sizes", ()) or (columns // 3,) * 3
     if sum(sizes) != columns or sizes[0] != sizes[1]:
@@ -93,8 +88,6 @@ def _multi_head_attention(node: Node) -> Any:
     query, key, value, bias = (node.operand(index) for index in range(4))
     if query is None or key is None or value is None or len(shape_of(query)) != 3:
         raise ValueError("queries, keys and values in one tensor are not supported")
-    if node.operand(8) is not None or node.operand(9) is not None:
-        raise ValueError("keys and values that are kept in place are not supported")
     own = dtype_of(query)
     apart = len(shape_of(key)) == 4
     if not apart and len(shape_of(key)) != 3:
@@ -191,8 +184,6 @@ def _rotary_embedding(node: Node) -> Any:
     Elements beyond twice the width of the tables are not changed.
     """
     data, cosines, sines = (node.required(index) for index in (0, 2, 3))
-    if node.attributes.get("is_packed_batching", 0):
-        raise ValueError("batches of sequences of several lengths are not supported")
     shape, width = shape_of(data), 2 * shape_of(cosines)[1]
     wide = node.wide(data)
     if len(shape) == 3:
@@ -254,10 +245,20 @@ def _columns(node: Node, data: Any, first: int, end: int) -> Any:
     return node.emit(relax.op.strided_slice(data, [last], [first], [end], [1], assume_inbound=True))
 
 
-CONVERTERS: dict[str, Convert] = {
-    "Attention": _attention,
-    "MultiHeadAttention": _multi_head_attention,
-    "QAttention": _quantised_attention,
-    "RotaryEmbedding": _rotary_embedding,
+_KEPT = "keys and values that are kept in place are not supported"
+_OF_ITSELF: dict[int | str, str] = {
+    "do_rotary": "rotary positions are not supported",
+    "past_present_share_buffer": _KEPT,
 }
-"""Operator -> what converts it."""
+
+OPERATORS = (
+    OnnxOperator("Attention", _attention, domain=MICROSOFT, refused={6: _KEPT, **_OF_ITSELF}),
+    OnnxOperator("MultiHeadAttention", _multi_head_attention, domain=MICROSOFT, refused=dict.fromkeys((8, 9), _KEPT)),
+    OnnxOperator("QAttention", _quantised_attention, domain=MICROSOFT, refused=_OF_ITSELF),
+    OnnxOperator(
+        "RotaryEmbedding",
+        _rotary_embedding,
+        domain=MICROSOFT,
+        refused={"is_packed_batching": "batches of sequences of several lengths are not supported"},
+    ),
+)

@@ -8,10 +8,11 @@ from tvm import relax
 
 from kintune.models.blockwise import BITS, PACKED, REAL, Blockwise
 from kintune.models.blockwise_kernel import call_blockwise
-from kintune.models.converters.node import Convert, Node
+from kintune.models.converters.node import Node
+from kintune.models.converters.registration import MICROSOFT, OnnxOperator
 from kintune.models.expressions import dtype_of, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 _LEAST_BLOCK = 16
 _DATA, _INTEGERS, _SCALES, _ZEROS, _ORDER, _BIAS = range(6)
@@ -30,14 +31,7 @@ def _product(node: Node) -> relax.Expr:
         raise ValueError(f"weights of {bits} bits are not supported; {', '.join(map(str, most))} and {last} are")
     if block < _LEAST_BLOCK or block & (block - 1):
         raise ValueError(f"blocks of {block} weights are not supported; powers of two from {_LEAST_BLOCK} are")
-    if node.operand(_ORDER) is not None:
-        raise ValueError("weights whose blocks are mixed (g_idx) are not supported")
-    if int(node.attributes.get("weight_prepacked", 0)):
-        raise ValueError("weights that are packed for one kind of GPU (weight_prepacked) are not supported")
     data = node.required(_DATA)
-    for at, what in ((_DATA, "data"), (_SCALES, "scales")):
-        if dtype_of(node.required(at)) != "float32":
-            raise ValueError(f"{what} of {dtype_of(node.required(at))} are not supported; float32 is")
     if shape_of(data)[-1:] != (inputs,):
         raise ValueError(f"data of shape {shape_of(data)} do not end with {inputs} elements (K)")
     product = Blockwise(bits, block, inputs, _kind_of_zeros(node))
@@ -51,14 +45,14 @@ def _product(node: Node) -> relax.Expr:
     return result if bias is None else relax.op.add(result, bias)
 
 
+_ZERO_POINTS: dict[str, str] = {"uint8": PACKED, "float32": REAL}
+
+
 def _kind_of_zeros(node: Node) -> str:
     zeros = node.operand(_ZEROS)
     if zeros is None:
         return ""
-    kinds = {"uint8": PACKED, "float32": REAL}
-    if dtype_of(zeros) not in kinds:
-        raise ValueError(f"zero points of {dtype_of(zeros)} are not supported; uint8 and float32 are")
-    return kinds[dtype_of(zeros)]
+    return _ZERO_POINTS[dtype_of(zeros)]
 
 
 def _turned(node: Node, at: int, columns: int, rows: int, dtype: str) -> relax.Expr:
@@ -76,5 +70,15 @@ def _turned(node: Node, at: int, columns: int, rows: int, dtype: str) -> relax.E
     return node.builder.emit(relax.op.permute_dims(flat, [1, 0]))
 
 
-CONVERTERS: dict[str, Convert] = {"MatMulNBits": _product}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator(
+        "MatMulNBits",
+        _product,
+        domain=MICROSOFT,
+        types={_DATA: ("float32",), _SCALES: ("float32",), _ZEROS: tuple(_ZERO_POINTS)},
+        refused={
+            _ORDER: "weights whose blocks are mixed (g_idx) are not supported",
+            "weight_prepacked": "weights that are packed for one kind of GPU (weight_prepacked) are not supported",
+        },
+    ),
+)

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters import activations, arithmetic, convolution, normalisation
-from kintune.models.converters.node import Convert, Node, like
+from kintune.models.converters import convolution
+from kintune.models.converters.library import find
+from kintune.models.converters.node import Node, like
 from kintune.models.converters.quantised import single
+from kintune.models.converters.registration import MICROSOFT, STANDARD, OnnxOperator
 from kintune.models.expressions import shape_of
 from kintune.models.index_marks import mark_index
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Clip": ("min", "max"),
@@ -32,16 +34,18 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 }
 """Activations of a fused node, and the names of their parameters in the order of the node's list."""
 
+_NOT_TRANSPOSED: dict[int | str, str] = {f"transBatch{name}": f"transBatch{name} is not supported" for name in "AB"}
+
 _SEPARATE_BOUNDS = 11
 """The operator set from which a Clip has its bounds as operands."""
 
 
-_STANDARD = {**activations.CONVERTERS, **arithmetic.CONVERTERS, **normalisation.CONVERTERS}
-
-
 def _converted(node: Node, operator: str, operands: Sequence[Any], **attributes: Any) -> Any:
     """The result of a standard operator for these operands and attributes."""
-    return node.emit(_STANDARD[operator](replace(node, operands=tuple(operands), attributes=attributes, outputs=1)))
+    found = find(STANDARD, operator, node.opset)
+    if found is None:
+        raise ValueError(f"operator {operator} is not supported")
+    return node.emit(found.converted(replace(node, operands=tuple(operands), attributes=attributes, outputs=1)))
 
 
 def _bias_gelu(node: Node) -> Any:
@@ -62,8 +66,6 @@ def _product(node: Node) -> Any:
     """The product of two matrices, either of which may be transposed, times `alpha`."""
     sides = []
     for index, name in enumerate("AB"):
-        if node.attributes.get(f"transBatch{name}", 0):
-            raise ValueError(f"transBatch{name} is not supported")
         side = node.required(index)
         rank = len(shape_of(side))
         if node.attributes.get(f"trans{name}", 0) and rank > 1:
@@ -91,7 +93,7 @@ def _gemm(node: Node) -> Any:
 
 def _fused_convolution(node: Node) -> Any:
     """A convolution to which a tensor may be added before the activation."""
-    found = node.emit(convolution.CONVERTERS["Conv"](node))
+    found = node.emit(convolution.convolution(node))
     if (other := node.operand(3)) is not None:
         found = node.emit(relax.op.add(found, other))
     names = _ACTIVATIONS.get(str(node.attributes.get("activation", "")), ())
@@ -172,15 +174,15 @@ def _rows(node: Node, at: int, index: Any) -> Any:
     return node.emit(relax.op.take(table, marked, 0))
 
 
-CONVERTERS: dict[str, Convert] = {
-    "BiasGelu": _bias_gelu,
-    "EmbedLayerNormalization": _embedding,
-    "FastGelu": _fast_gelu,
-    "FusedConv": _fused_convolution,
-    "FusedGemm": _gemm,
-    "Gemm": _gemm,
-    "FusedMatMul": _product,
-    "QEmbedLayerNormalization": _quantised_embedding,
-    "QuickGelu": _quick_gelu,
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("MatMul", lambda node: relax.op.matmul(node.required(0), node.required(1))),
+    OnnxOperator("BiasGelu", _bias_gelu, domain=MICROSOFT),
+    OnnxOperator("EmbedLayerNormalization", _embedding, domain=MICROSOFT),
+    OnnxOperator("FastGelu", _fast_gelu, domain=MICROSOFT),
+    OnnxOperator("FusedConv", _fused_convolution, domain=MICROSOFT),
+    OnnxOperator("FusedGemm", _gemm, domain=MICROSOFT),
+    OnnxOperator("Gemm", _gemm),
+    OnnxOperator("FusedMatMul", _product, domain=MICROSOFT, refused=_NOT_TRANSPOSED),
+    OnnxOperator("QEmbedLayerNormalization", _quantised_embedding, domain=MICROSOFT),
+    OnnxOperator("QuickGelu", _quick_gelu, domain=MICROSOFT),
+)

@@ -17,11 +17,12 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from kintune.models.converters.node import Convert, Node
+from kintune.models.converters.node import Node
+from kintune.models.converters.registration import OnnxOperator
 from kintune.models.converters.windows import windows_of
 from kintune.models.expressions import dtype_of, shape_of
 
-__all__ = ["CONVERTERS", "convolved"]
+__all__ = ["OPERATORS", "convolution", "convolved"]
 
 _AXES = ("W", "HW", "DHW")
 _CONVOLUTIONS = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)
@@ -67,7 +68,8 @@ def convolved(node: Node, data: relax.Expr, weight: relax.Expr) -> relax.Expr:
     )
 
 
-def _convolution(node: Node) -> relax.Expr:
+def convolution(node: Node) -> relax.Expr:
+    """Converts a Conv node."""
     result = node.emit(convolved(node, node.required(0), node.required(1)))
     return _with_bias(node, result, node.operand(2))
 
@@ -277,9 +279,8 @@ def _bilinear(values: te.Tensor, prefix: tuple[Any, ...], place: list[Any]) -> A
     return total
 
 
-CONVERTERS: dict[str, Convert] = {
-    "Conv": _convolution,
-    "ConvTranspose": _transposed_convolution,
-    "DeformConv": _deformable_convolution,
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("Conv", convolution),
+    OnnxOperator("ConvTranspose", _transposed_convolution),
+    OnnxOperator("DeformConv", _deformable_convolution),
+)

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from tvm import relax, topi
 
-from kintune.models.converters.node import Convert, Node
+from kintune.models.converters.node import Node
+from kintune.models.converters.registration import OnnxOperator
 from kintune.models.expressions import HALVES, dtype_of, is_float, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 
 class _Term(NamedTuple):
@@ -142,5 +143,4 @@ def _reshaped(node: Node, tensor: Any, shape: Sequence[int]) -> Any:
     return tensor if shape_of(tensor) == tuple(shape) else node.emit(relax.op.reshape(tensor, list(shape)))
 
 
-CONVERTERS: dict[str, Convert] = {"Einsum": _einsum}
-"""Operator -> what converts it."""
+OPERATORS = (OnnxOperator("Einsum", _einsum),)

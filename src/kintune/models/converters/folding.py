@@ -7,11 +7,12 @@ from typing import Any
 
 from tvm import relax, te, tirx
 
-from kintune.models.converters.node import Convert, Node
+from kintune.models.converters.node import Node
+from kintune.models.converters.registration import OnnxOperator
 from kintune.models.converters.windows import Windows, windows_of
 from kintune.models.expressions import dtype_of, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 
 def _fold(node: Node) -> relax.Expr:
@@ -65,5 +66,4 @@ def _are_tiles(windows: Windows, image: tuple[int, ...]) -> bool:
     return is_dense and windows.strides == windows.kernel and tuple(covered) == image
 
 
-CONVERTERS: dict[str, Convert] = {"Col2Im": _fold}
-"""Operator -> what converts it."""
+OPERATORS = (OnnxOperator("Col2Im", _fold, constants={1: "image_shape", 2: "block_shape"}),)

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx
 
-from kintune.models.converters.node import Convert, Node, axis_of
+from kintune.models.converters.node import Node, axis_of
+from kintune.models.converters.registration import Convert, OnnxOperator
 from kintune.models.expressions import along_axis, dtype_of, is_integer, scatter_elements, scatter_nd, shape_of
 from kintune.models.index_marks import mark_index
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 
 def _one_hot(node: Node) -> relax.Expr:
     """One-hot encoding; negative indices count from the end, and an index out of range leaves all values off."""
     indices, values = node.required(0), node.required(2)
-    depth = node.constant(1, "depth")
+    depth = node.constant(1)
     if depth is None:
         raise ValueError("it has no depth")
     size = int(depth.reshape(-1)[0])
@@ -148,14 +149,14 @@ def _reverse_sequence(node: Node) -> relax.Expr:
     return node.builder.emit_te(reversed_, data, lengths, primfunc_name_hint="reverse_sequence")
 
 
-CONVERTERS: dict[str, Convert] = {
-    "Gather": _gather,
-    "GatherElements": _gather_elements,
-    "GatherND": _gather_nd,
-    "OneHot": _one_hot,
-    "ReverseSequence": _reverse_sequence,
-    **dict.fromkeys(("Scatter", "ScatterElements"), _scattered(_scatter_elements)),
-    "ScatterND": _scattered(_scatter_nd),
-    "TensorScatter": _tensor_scatter,
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("Gather", _gather, copies=True),
+    OnnxOperator("GatherElements", _gather_elements),
+    OnnxOperator("GatherND", _gather_nd),
+    OnnxOperator("OneHot", _one_hot, constants={1: "depth"}),
+    OnnxOperator("ReverseSequence", _reverse_sequence),
+    OnnxOperator("Scatter", _scattered(_scatter_elements)),
+    OnnxOperator("ScatterElements", _scattered(_scatter_elements)),
+    OnnxOperator("ScatterND", _scattered(_scatter_nd)),
+    OnnxOperator("TensorScatter", _tensor_scatter),
+)

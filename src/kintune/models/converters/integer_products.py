@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from tvm import relax
 
 from kintune.models.converters.convolution import convolved
-from kintune.models.converters.node import Convert, Node
+from kintune.models.converters.node import Node
 from kintune.models.converters.quantised import dynamically_quantised, saturated, single
+from kintune.models.converters.registration import MICROSOFT, OnnxOperator
 from kintune.models.expressions import dtype_of, is_integer, shape_of
 
-__all__ = ["CONVERTERS", "Triple", "real_product"]
+__all__ = ["OPERATORS", "Triple", "real_product"]
 
 
 class Triple(NamedTuple):
@@ -130,12 +131,21 @@ def _quantised_convolution(node: Node) -> relax.Expr:
     return _quantised(node, sums, [], _along(1, rank))
 
 
-CONVERTERS: dict[str, Convert] = {
-    "ConvInteger": _convolution,
-    "DynamicQuantizeMatMul": _dynamic_product,
-    "MatMulInteger": _product,
-    "MatMulIntegerToFloat": _real_product,
-    "QLinearConv": _quantised_convolution,
-    "QLinearMatMul": _quantised_product,
-}
-"""Operator -> what converts it."""
+def _wide_product(node: Node) -> relax.Expr:
+    """The product of integers of 16 bits, in 32 bits; unsigned if both sides are."""
+    sides = [node.required(index) for index in range(2)]
+    wide = "uint32" if all(dtype_of(side) == "uint16" for side in sides) else "int32"
+    return relax.op.matmul(*(node.cast(side, wide) for side in sides))
+
+
+OPERATORS = (
+    OnnxOperator("ConvInteger", _convolution),
+    OnnxOperator("DynamicQuantizeMatMul", _dynamic_product, domain=MICROSOFT),
+    OnnxOperator("MatMulInteger", _product),
+    OnnxOperator(
+        "MatMulInteger16", _wide_product, domain=MICROSOFT, types=dict.fromkeys(range(2), ("int16", "uint16"))
+    ),
+    OnnxOperator("MatMulIntegerToFloat", _real_product, domain=MICROSOFT),
+    OnnxOperator("QLinearConv", _quantised_convolution),
+    OnnxOperator("QLinearMatMul", _quantised_product),
+)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import tvm
@@ -15,7 +15,7 @@ from tvm import relax
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.expressions import HALVES, dtype_of
 
-__all__ = ["Convert", "Converter", "Node", "attribute_value", "axis_of", "empty", "like"]
+__all__ = ["Node", "attribute_value", "axis_of", "empty", "like"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Node:
     `attributes` hold numbers, tuples of numbers and text.  `opset` is the version of the default operator set.
     `outputs` is the number of outputs up to the last one that is named.  `names` are the ONNX names of the operands.
     An operand that is a sequence is a list of expressions.  A `conditional` node is in a branch of an If whose
-    condition is not constant; both branches are computed.
+    condition is not constant; both branches are computed.  `constants` names the operands that must be constants, by
+    their numbers: those that the operator declares.
     """
 
     builder: relax.BlockBuilder
@@ -35,6 +36,7 @@ class Node:
     outputs: int
     names: tuple[str, ...] = ()
     conditional: bool = False
+    constants: Mapping[int, str] = field(default_factory=dict)
 
     def operand(self, index: int) -> relax.Expr | None:
         """The operand; None where it is left out."""
@@ -51,13 +53,14 @@ class Node:
             raise ValueError(f"input {index} is missing")
         return found
 
-    def constant(self, index: int, what: str) -> NDArray[Any] | None:
-        """The value of an operand that must be constant; None where it is left out.
+    def constant(self, index: int) -> NDArray[Any] | None:
+        """The value of an operand that the operator declares to be constant; None where it is left out.
 
         Raises:
-            ValueError: when the operand is not a constant; `what` names it in the message.
+            ValueError: when the operand is not a constant.
+            KeyError: when the operator does not declare it.
         """
-        found = self.operand(index)
+        what, found = self.constants[index], self.operand(index)
         if found is None:
             return None
         if isinstance(found, tvm.ir.GenericConst):
@@ -80,7 +83,7 @@ class Node:
         if name in self.attributes:
             given = self.attributes[name]
             return tuple(int(value) for value in (given if isinstance(given, list | tuple) else [given]))
-        value = self.constant(index, name)
+        value = self.constant(index)
         return None if value is None else tuple(int(entry) for entry in value.reshape(-1))
 
     def element_type(self, name: str) -> str:
@@ -118,33 +121,6 @@ class Node:
         return self.emit(relax.op.reshape(values, [1, -1] + [1] * (rank - 2)))
 
 
-Convert: TypeAlias = Callable[[Node], Any]
-"""Converts a node to the expression of its result, a Relax tuple of several, or a list for a sequence."""
-
-
-class Converter:
-    """Adapts a function that converts a node to the interface of TVM's importer."""
-
-    def __init__(self, convert: Convert) -> None:
-        self._convert = convert
-
-    def get_converter(self, opset: int) -> Callable[..., relax.Expr]:
-        """A function that takes a block builder, operands, attributes and the importer's tables, for any `opset`."""
-
-        def convert(builder: Any, operands: Any, attributes: Any, _tables: Any) -> relax.Expr:
-            given = {name: _text(value) for name, value in attributes.items() if name != "tvm_custom"}
-            custom = attributes.get("tvm_custom", {})
-            outputs, names = custom.get("num_outputs", 1), tuple(custom.get("inputs", ()))
-            conditional = bool(custom.get("conditional", False))
-            return self._convert(Node(builder, tuple(operands), given, opset, outputs, names, conditional))
-
-        return convert
-
-
-def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value
-
-
 def like(value: float, tensor: relax.Expr) -> relax.Expr:
     """A scalar of the tensor's element type."""
     return relax.const(np.array(value).astype(numpy_dtype(dtype_of(tensor))), dtype_of(tensor))
@@ -167,7 +143,9 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def attribute_value(attribute: AttributeProto) -> Any:
-    """The value of a node's attribute; lists, empty ones too, as tuples."""
+    """The value of a node's attribute; lists, empty ones too, as tuples, and text as such."""
     value = helper.get_attribute_value(attribute)
+    if attribute.type == AttributeProto.STRING:
+        return value.decode()
     listed = (AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS)
     return tuple(value) if attribute.type in listed else value

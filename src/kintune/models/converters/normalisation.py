@@ -10,10 +10,11 @@ from typing import Any
 
 from tvm import relax
 
-from kintune.models.converters.node import Convert, Node, like
+from kintune.models.converters.node import Node, like
+from kintune.models.converters.registration import MICROSOFT, OnnxOperator
 from kintune.models.expressions import Standardised, dtype_of, shape_of, standardised
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 
 def _standardised(node: Node, tensor: relax.Expr, axes: Sequence[int], epsilon: float) -> Standardised:
@@ -206,13 +207,11 @@ def _local_response_normalization(node: Node) -> relax.Expr:
 
 def _dropout(node: Node) -> relax.Expr:
     data = node.required(0)
-    if node.opset >= 12:
-        training = node.constant(2, "training mode")
-        if training is not None and bool(training):
-            ratio = node.constant(1, "ratio")
-            if ratio is None or float(ratio) != 0.0:
-                raise ValueError("it drops at random (training_mode is true); export the network in evaluation mode")
-    elif node.opset < 7 and not node.attributes.get("is_test", 0):
+    if 2 in node.constants and (training := node.constant(2)) is not None and bool(training):
+        ratio = node.constant(1)
+        if ratio is None or float(ratio) != 0.0:
+            raise ValueError("it drops at random (training_mode is true); export the network in evaluation mode")
+    if node.opset < 7 and not node.attributes.get("is_test", 0):
         raise ValueError("it drops at random (is_test is 0); export the network in evaluation mode")
     if node.outputs == 1:
         return data
@@ -221,18 +220,18 @@ def _dropout(node: Node) -> relax.Expr:
     return relax.Tuple([data, node.emit(mask)])
 
 
-CONVERTERS: dict[str, Convert] = {
-    "BatchNormalization": _batch_normalization,
-    "Dropout": _dropout,
-    "GroupNormalization": _group_normalization,
-    "InstanceNormalization": _instance_normalization,
-    "LRN": _local_response_normalization,
-    "LayerNormalization": _layer_normalization,
-    "LpNormalization": _lp_normalization,
-    "MeanVarianceNormalization": _mean_variance_normalization,
-    "RMSNormalization": _rms_normalization,
-    "SimplifiedLayerNormalization": _rms_normalization,
-    "SkipLayerNormalization": _skip_layer_normalization,
-    "SkipSimplifiedLayerNormalization": _skip_rms_normalization,
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("BatchNormalization", _batch_normalization),
+    OnnxOperator("Dropout", _dropout),
+    OnnxOperator("Dropout", _dropout, since=12, constants={1: "ratio", 2: "training mode"}),
+    OnnxOperator("GroupNormalization", _group_normalization),
+    OnnxOperator("InstanceNormalization", _instance_normalization),
+    OnnxOperator("LRN", _local_response_normalization),
+    OnnxOperator("LayerNormalization", _layer_normalization),
+    OnnxOperator("LpNormalization", _lp_normalization),
+    OnnxOperator("MeanVarianceNormalization", _mean_variance_normalization),
+    OnnxOperator("RMSNormalization", _rms_normalization),
+    OnnxOperator("SimplifiedLayerNormalization", _rms_normalization),
+    OnnxOperator("SkipLayerNormalization", _skip_layer_normalization, domain=MICROSOFT),
+    OnnxOperator("SkipSimplifiedLayerNormalization", _skip_rms_normalization, domain=MICROSOFT),
+)

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from kintune.models.converters.node import Convert, Node
+from kintune.models.converters.node import Node
+from kintune.models.converters.registration import OnnxOperator
 from kintune.models.converters.windows import Windows, windows_of
 from kintune.models.expressions import dtype_of, is_float, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 _LARGEST = (relax.op.nn.max_pool1d, relax.op.nn.max_pool2d, relax.op.nn.max_pool3d)
 _MEANS = (relax.op.nn.avg_pool1d, relax.op.nn.avg_pool2d, relax.op.nn.avg_pool3d)
@@ -174,7 +175,7 @@ def _max_unpool(node: Node) -> relax.Expr:
     rank = len(sizes)
     kernel = node.integers("kernel_shape", ())
     strides, pads = node.integers("strides", (1,) * rank), node.integers("pads", (0,) * (2 * rank))
-    given = node.constant(2, "output shape")
+    given = node.constant(2)
     if given is not None:
         shape = [int(size) for size in given]
     else:
@@ -187,13 +188,12 @@ def _max_unpool(node: Node) -> relax.Expr:
     return node.emit(relax.op.reshape(filled, shape))
 
 
-CONVERTERS: dict[str, Convert] = {
-    "AveragePool": _average_pool,
-    "GlobalAveragePool": _global_average_pool,
-    "GlobalLpPool": _global_lp_pool,
-    "GlobalMaxPool": _global_max_pool,
-    "LpPool": _lp_pool,
-    "MaxPool": _max_pool,
-    "MaxUnpool": _max_unpool,
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("AveragePool", _average_pool),
+    OnnxOperator("GlobalAveragePool", _global_average_pool),
+    OnnxOperator("GlobalLpPool", _global_lp_pool),
+    OnnxOperator("GlobalMaxPool", _global_max_pool),
+    OnnxOperator("LpPool", _lp_pool),
+    OnnxOperator("MaxPool", _max_pool),
+    OnnxOperator("MaxUnpool", _max_unpool, constants={2: "output shape"}),
+)

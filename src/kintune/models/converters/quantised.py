@@ -6,13 +6,14 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from kintune.models.converters.node import Convert, Node, axis_of, like
+from kintune.models.converters.node import Node, axis_of, like
+from kintune.models.converters.registration import OnnxOperator
 from kintune.models.expressions import dtype_of, shape_of
 
-__all__ = ["CONVERTERS", "dynamically_quantised", "saturated", "single"]
+__all__ = ["OPERATORS", "dynamically_quantised", "saturated", "single"]
 
-_QUANTISED = frozenset({"int8", "uint8", "int16", "uint16"})
-_DEQUANTISED = _QUANTISED | {"int32"}
+_QUANTISED = ("int8", "uint8", "int16", "uint16")
+_DEQUANTISED = (*_QUANTISED, "int32")
 
 
 def _axis(node: Node, data: relax.Expr) -> int:
@@ -77,8 +78,6 @@ def _like_zero(zero: relax.Expr | None, dtype: str) -> relax.Expr:
 
 def _dequantize(node: Node) -> relax.Expr:
     data, scale, zero = node.required(0), node.required(1), node.operand(2)
-    if dtype_of(data) not in _DEQUANTISED:
-        raise ValueError(f"dequantisation of {dtype_of(data)} is not supported")
     dtype = node.element_type("output_dtype") or dtype_of(scale)
     axis, block = _axis(node, data), int(node.attributes.get("block_size", 0))
     if not block:
@@ -112,9 +111,8 @@ def _dynamic_quantize(node: Node) -> relax.Expr:
     return relax.Tuple(dynamically_quantised(node, node.required(0)))
 
 
-CONVERTERS: dict[str, Convert] = {
-    "DequantizeLinear": _dequantize,
-    "DynamicQuantizeLinear": _dynamic_quantize,
-    "QuantizeLinear": _quantize,
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("DequantizeLinear", _dequantize, types={0: _DEQUANTISED}),
+    OnnxOperator("DynamicQuantizeLinear", _dynamic_quantize),
+    OnnxOperator("QuantizeLinear", _quantize),
+)

@@ -11,12 +11,13 @@ from dataclasses import replace
 from tvm import relax
 
 from kintune.models.converters import activations
-from kintune.models.converters.node import Convert, Node, axis_of
+from kintune.models.converters.node import Node, axis_of
 from kintune.models.converters.quantised import single
+from kintune.models.converters.registration import MICROSOFT, Convert, OnnxOperator
 from kintune.models.converters.windows import windows_of
 from kintune.models.expressions import dtype_of, is_integer, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 _POOLS = (relax.op.nn.avg_pool1d, relax.op.nn.avg_pool2d, relax.op.nn.avg_pool3d)
 _LAYOUTS = ("NCW", "NCHW", "NCDHW")
@@ -67,7 +68,7 @@ def _softmax(node: Node, data: relax.Expr) -> relax.Expr:
     attributes = {"axis": int(node.attributes.get("axis", -1))}
     opset = int(node.attributes.get("opset", node.opset))
     plain = replace(node, operands=(data,), attributes=attributes, opset=opset, outputs=1)
-    return activations.CONVERTERS["Softmax"](plain)
+    return activations.softmax(plain)
 
 
 def _where(node: Node) -> relax.Expr:
@@ -142,16 +143,15 @@ def _gemm(node: Node) -> relax.Expr:
     return found if node.operand(7) is None else _quantised(node, found, 7, dtype_of(node.required(0)))
 
 
-CONVERTERS: dict[str, Convert] = {
-    "QGemm": _gemm,
-    "QLinearAdd": _pairwise(relax.op.add),
-    "QLinearAveragePool": _of_one(_average),
-    "QLinearConcat": _concat,
-    "QLinearGlobalAveragePool": _of_one(_global_average),
-    "QLinearLeakyRelu": _of_one(_leaky_relu),
-    "QLinearMul": _pairwise(relax.op.multiply),
-    "QLinearSigmoid": _of_one(lambda _node, data: relax.op.sigmoid(data)),
-    "QLinearSoftmax": _of_one(_softmax),
-    "QLinearWhere": _where,
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("QGemm", _gemm, domain=MICROSOFT),
+    OnnxOperator("QLinearAdd", _pairwise(relax.op.add), domain=MICROSOFT),
+    OnnxOperator("QLinearAveragePool", _of_one(_average), domain=MICROSOFT),
+    OnnxOperator("QLinearConcat", _concat, domain=MICROSOFT),
+    OnnxOperator("QLinearGlobalAveragePool", _of_one(_global_average), domain=MICROSOFT),
+    OnnxOperator("QLinearLeakyRelu", _of_one(_leaky_relu), domain=MICROSOFT),
+    OnnxOperator("QLinearMul", _pairwise(relax.op.multiply), domain=MICROSOFT),
+    OnnxOperator("QLinearSigmoid", _of_one(lambda _node, data: relax.op.sigmoid(data)), domain=MICROSOFT),
+    OnnxOperator("QLinearSoftmax", _of_one(_softmax), domain=MICROSOFT),
+    OnnxOperator("QLinearWhere", _where, domain=MICROSOFT),
+)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from kintune.models.converters.integer_products import Triple, real_product
-from kintune.models.converters.node import Convert, Node
+from kintune.models.converters.node import Node
 from kintune.models.converters.quantised import dynamically_quantised
+from kintune.models.converters.registration import MICROSOFT, OnnxOperator
 from kintune.models.expressions import HALVES, constant_of, dtype_of, shape_of
 from kintune.models.index_marks import mark_index
 from kintune.models.recurrence import ACTIVATIONS, FORWARD, GATES, GRU, LSTM, PEEPHOLES, RNN, Recurrence
@@ -26,9 +27,9 @@ from kintune.models.recurrent_layer import (
     recurrent_layer,
 )
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
-_TYPES = ("float32", *HALVES)
+_TYPES = ("float32", *sorted(HALVES))
 
 
 def _activations(node: Node, cell: str, directions: int) -> tuple[str, ...]:
@@ -57,10 +58,8 @@ def _described(node: Node, cell: str, data: relax.Expr, hidden: int, *, quantise
     """What a node computes from `data` [S, B, I], with sequences of one length and without peepholes.
 
     Raises:
-        ValueError: naming an element type or an activation that is not supported.
+        ValueError: naming an activation that is not supported.
     """
-    if dtype_of(node.required(0)) not in _TYPES:
-        raise ValueError(f"elements of {dtype_of(node.required(0))} are not supported")
     steps, batch, _ = shape_of(data)
     direction = _name(node.attributes.get("direction", FORWARD))
     return Recurrence(
@@ -242,10 +241,9 @@ def _result(node: Node, value: Any, batch_first: bool, dtype: str) -> Any:
     return node.cast(value, dtype)
 
 
-CONVERTERS: dict[str, Convert] = {
-    "DynamicQuantizeLSTM": _quantised_lstm,
-    "GRU": _recurrent(GRU),
-    "LSTM": _recurrent(LSTM),
-    "RNN": _recurrent(RNN),
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("DynamicQuantizeLSTM", _quantised_lstm, domain=MICROSOFT, types={0: _TYPES}),
+    OnnxOperator("GRU", _recurrent(GRU), types={0: _TYPES}),
+    OnnxOperator("LSTM", _recurrent(LSTM), types={0: _TYPES}),
+    OnnxOperator("RNN", _recurrent(RNN), types={0: _TYPES}),
+)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
-from kintune.models.converters.node import Convert, Node, axis_of
+from kintune.models.converters.node import Node, axis_of
+from kintune.models.converters.registration import Convert, OnnxOperator
 from kintune.models.expressions import HALVES, REPLACE_NAN, along_axis, dtype_of, is_float, shape_of
 
-__all__ = ["CONVERTERS", "index_of_extreme"]
+__all__ = ["OPERATORS", "index_of_extreme"]
 
 _SORTED_AS = {"int16": "int32", "uint16": "int32", "uint32": "int64", "bfloat16": "float32"}
 """Element types that the compiler does not sort -> those that hold the same values."""
@@ -190,7 +191,7 @@ def _running(operator: Callable[..., Any]) -> Convert:
 
     def convert(node: Node) -> relax.Expr:
         data = node.required(0)
-        given = node.constant(1, "axis")
+        given = node.constant(1)
         axis = axis_of(int(np.reshape(given if given is not None else 0, -1)[0]), len(shape_of(data)))
         dtype = dtype_of(data)
         wide = _summing_type(dtype)
@@ -226,21 +227,24 @@ def _greatest(node: Node) -> relax.Expr:
     return relax.Tuple([node.cast(node.emit(both[0]), own), node.emit(both[1])])
 
 
-CONVERTERS: dict[str, Convert] = {
-    "ArgMax": _index_of_extreme(largest=True),
-    "ArgMin": _index_of_extreme(largest=False),
-    "CumProd": _running(relax.op.cumprod),
-    "CumSum": _running(relax.op.cumsum),
-    "ReduceL1": _reduction(_absolute_sum, lambda _, data: relax.op.abs(data)),
-    "ReduceL2": _reduction(_norm, lambda _, data: relax.op.abs(data)),
-    "ReduceLogSum": _reduction(_log_of_sum, _log),
-    "ReduceLogSumExp": _reduction(_log_of_sum_of_exponentials),
-    "ReduceMax": _reduction(_maximum),
-    "ReduceMean": _reduction(_mean),
-    "ReduceMin": _reduction(_minimum),
-    "ReduceProd": _reduction(_product),
-    "ReduceSum": _reduction(_sum),
-    "ReduceSumSquare": _reduction(_sum_of_squares, lambda _, data: relax.op.multiply(data, data)),
-    "TopK": _greatest,
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("ArgMax", _index_of_extreme(largest=True)),
+    OnnxOperator("ArgMin", _index_of_extreme(largest=False)),
+    OnnxOperator("CumProd", _running(relax.op.cumprod), constants={1: "axis"}),
+    OnnxOperator("CumSum", _running(relax.op.cumsum), constants={1: "axis"}),
+    OnnxOperator("ReduceL1", _reduction(_absolute_sum, lambda _, data: relax.op.abs(data)), constants={1: "axes"}),
+    OnnxOperator("ReduceL2", _reduction(_norm, lambda _, data: relax.op.abs(data)), constants={1: "axes"}),
+    OnnxOperator("ReduceLogSum", _reduction(_log_of_sum, _log), constants={1: "axes"}),
+    OnnxOperator("ReduceLogSumExp", _reduction(_log_of_sum_of_exponentials), constants={1: "axes"}),
+    OnnxOperator("ReduceMax", _reduction(_maximum), constants={1: "axes"}),
+    OnnxOperator("ReduceMean", _reduction(_mean), constants={1: "axes"}),
+    OnnxOperator("ReduceMin", _reduction(_minimum), constants={1: "axes"}),
+    OnnxOperator("ReduceProd", _reduction(_product), constants={1: "axes"}),
+    OnnxOperator("ReduceSum", _reduction(_sum), constants={1: "axes"}),
+    OnnxOperator(
+        "ReduceSumSquare",
+        _reduction(_sum_of_squares, lambda _, data: relax.op.multiply(data, data)),
+        constants={1: "axes"},
+    ),
+    OnnxOperator("TopK", _greatest, constants={1: "k"}),
+)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tvm import relax
 
-from kintune.models.converters.node import Convert, Node, empty, like
+from kintune.models.converters.node import Node, empty, like
+from kintune.models.converters.registration import OnnxOperator
 from kintune.models.expressions import dtype_of, shape_of
 from kintune.models.index_marks import mark_index
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 _MOST_POINTS = 1 << 30  # along an axis, which the kernel counts in 32 bits
 
@@ -106,5 +107,7 @@ def _with_images(node: Node, images: relax.Expr, corners: relax.Expr) -> relax.E
     return node.emit(relax.op.concat([column, corners], 1))
 
 
-CONVERTERS: dict[str, Convert] = {"MaxRoiPool": _max_roi_pool, "RoiAlign": _roi_align}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("MaxRoiPool", _max_roi_pool),
+    OnnxOperator("RoiAlign", _roi_align),
+)

@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.models.converters.node import Convert, Node, empty, like
+from kintune.models.converters.node import Node, empty, like
+from kintune.models.converters.registration import OnnxOperator
 from kintune.models.expressions import along_axis, dtype_of, shape_of
 from kintune.models.interpolation import resized
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 _F = np.float32
 
@@ -33,7 +34,7 @@ class _Axis(NamedTuple):
 
 
 def _upsample(node: Node) -> relax.Expr:
-    scales = node.attributes.get("scales") if node.opset < 9 else node.constant(1, "scales")
+    scales = node.attributes.get("scales") if 1 not in node.constants else node.constant(1)
     data = node.required(0)
     if scales is None:
         raise ValueError("the scales are missing")
@@ -55,12 +56,7 @@ def _resize(node: Node) -> relax.Expr:
     shape = shape_of(data)
     given = node.attributes
     mode = str(given.get("mode", "nearest"))
-    if node.opset < 11:
-        scales = node.constant(1, "scales")
-        if scales is None:
-            raise ValueError("the scales are missing")
-        return _resized(node, data, _by_scales(shape, None, scales, None), mode, "asymmetric", "simple")
-    roi, scales, sizes = (node.constant(index, what) for index, what in ((1, "roi"), (2, "scales"), (3, "sizes")))
+    roi, scales, sizes = (node.constant(index) for index in (1, 2, 3))
     roi = None if roi is None or not roi.size else roi
     axes = [axis % len(shape) for axis in node.integers("axes", tuple(range(len(shape))))]
     if scales is not None and scales.size:
@@ -192,5 +188,9 @@ def _whole(node: Node, values: relax.Expr, dtype: str) -> relax.Expr:
     return node.emit(relax.op.minimum(above, like(limits.max, rounded)))
 
 
-CONVERTERS: dict[str, Convert] = {"Resize": _resize, "Upsample": _upsample}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("Resize", _upsample, constants={1: "scales"}),
+    OnnxOperator("Resize", _resize, since=11, constants={1: "roi", 2: "scales", 3: "sizes"}),
+    OnnxOperator("Upsample", _upsample),
+    OnnxOperator("Upsample", _upsample, since=9, constants={1: "scales"}),
+)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Convert, Node
-from kintune.models.expressions import dtype_of, is_float, shape_of
+from kintune.models.converters.node import Node
+from kintune.models.converters.registration import FLOATS, OnnxOperator
+from kintune.models.expressions import dtype_of, shape_of
 from kintune.models.interpolation import sampled
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 _METHODS = {
     "bicubic": "bicubic",
@@ -23,8 +24,6 @@ _RANKS = (4, 5)
 
 def _grid_sample(node: Node) -> relax.Expr:
     data, grid = node.wide(node.required(0)), node.wide(node.required(1))
-    if not is_float(dtype_of(data)):
-        raise ValueError(f"elements of {dtype_of(data)} are not supported")
     rank = len(shape_of(data))
     mode = str(node.attributes.get("mode", "bilinear"))
     if rank not in _RANKS or mode not in _METHODS:
@@ -45,7 +44,7 @@ def _grid_sample(node: Node) -> relax.Expr:
 
 def _affine_grid(node: Node) -> relax.Expr:
     """The coordinates of the points of an image after an affine map: [batch, *spatial sizes, coordinates]."""
-    theta, size = node.required(0), node.constant(1, "size")
+    theta, size = node.required(0), node.constant(1)
     if size is None or size.size not in _RANKS:
         raise ValueError("its size is not that of images, or of volumes")
     corners = bool(node.attributes.get("align_corners", 0))
@@ -70,5 +69,7 @@ def _grid_of_points(node: Node, theta: relax.Expr, spatial: tuple[int, ...]) -> 
     return node.cast(shaped, dtype_of(theta))
 
 
-CONVERTERS: dict[str, Convert] = {"AffineGrid": _affine_grid, "GridSample": _grid_sample}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("AffineGrid", _affine_grid, constants={1: "size"}),
+    OnnxOperator("GridSample", _grid_sample, types={0: FLOATS}),
+)

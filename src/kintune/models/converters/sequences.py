@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Convert, Node, empty
+from kintune.models.converters.node import Node, empty
+from kintune.models.converters.registration import OnnxOperator
 from kintune.models.expressions import dtype_of, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 
 def _sequence(node: Node) -> list[Any]:
@@ -22,12 +23,33 @@ def _sequence(node: Node) -> list[Any]:
 
 def _position(node: Node, index: int, default: int, most: int) -> int:
     """A position in a sequence, counted from its start."""
-    given = node.constant(index, "position")
+    given = node.constant(index)
     position = default if given is None else int(given.reshape(-1)[0])
     position = position + most if position < 0 else position
     if not 0 <= position <= most:
         raise ValueError(f"position {position} is outside of the sequence")
     return position
+
+
+class _Nothing:
+    """An optional without a value."""
+
+
+def _optional(node: Node) -> Any:
+    given = node.operand(0)
+    return _Nothing() if given is None else given
+
+
+def _has_element(node: Node) -> Any:
+    given: Any = node.operand(0)
+    return relax.const(given is not None and not isinstance(given, _Nothing), "bool")
+
+
+def _element(node: Node) -> Any:
+    given: Any = node.required(0)
+    if isinstance(given, _Nothing):
+        raise ValueError("its optional has no value")
+    return given
 
 
 def _construct(node: Node) -> Any:
@@ -67,7 +89,7 @@ def _split(node: Node) -> Any:
     data = node.required(0)
     shape = shape_of(data)
     axis = int(node.attributes.get("axis", 0)) % len(shape)
-    given = node.constant(1, "sizes of parts")
+    given = node.constant(1)
     if given is not None and given.ndim:
         sizes = [int(size) for size in given]
     else:
@@ -96,14 +118,16 @@ def _part(node: Node, data: Any, axis: int, start: int, end: int) -> Any:
     return empty(shape, dtype_of(data))
 
 
-CONVERTERS: dict[str, Convert] = {
-    "ConcatFromSequence": _concat,
-    "SequenceAt": _at,
-    "SequenceConstruct": _construct,
-    "SequenceEmpty": _construct,
-    "SequenceErase": _erase,
-    "SequenceInsert": _insert,
-    "SequenceLength": _length,
-    "SplitToSequence": _split,
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("ConcatFromSequence", _concat),
+    OnnxOperator("Optional", _optional),
+    OnnxOperator("OptionalGetElement", _element),
+    OnnxOperator("OptionalHasElement", _has_element),
+    OnnxOperator("SequenceAt", _at, constants={1: "position"}),
+    OnnxOperator("SequenceConstruct", _construct),
+    OnnxOperator("SequenceEmpty", _construct),
+    OnnxOperator("SequenceErase", _erase, constants={1: "position"}),
+    OnnxOperator("SequenceInsert", _insert, constants={2: "position"}),
+    OnnxOperator("SequenceLength", _length),
+    OnnxOperator("SplitToSequence", _split, constants={1: "sizes of parts"}),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ from onnx import numpy_helper
 from tvm import relax
 
 from kintune.core.dtypes import numpy_dtype
-from kintune.models.converters.node import Convert, Node, axis_of, empty
+from kintune.models.converters.node import Node, axis_of, empty
+from kintune.models.converters.registration import OF_THE_DATA, OnnxOperator
 from kintune.models.expressions import constant_of, dtype_of, shape_of
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 _CONSTANT = "constant"
 _MIRRORING = frozenset({"edge", "reflect", "wrap"})
@@ -174,14 +176,17 @@ def _expand(node: Node) -> relax.Expr:
     return data if shape == shape_of(data) else relax.op.broadcast_to(data, list(shape))
 
 
+def _tile_axis(node: Node) -> relax.Expr:
+    count, axis = _known(node, "tiles", 1)[0], _known(node, "axis", 2)[0]
+    return _tiled(node.required(0), [count if i == axis else 1 for i in range(len(shape_of(node.required(0))))])
+
+
 def _tile(node: Node) -> relax.Expr:
-    data = node.required(0)
+    return _tiled(node.required(0), _known(node, "repeats", 1))
+
+
+def _tiled(data: relax.Expr, repeats: Sequence[int]) -> relax.Expr:
     shape = shape_of(data)
-    if node.opset < 6:
-        count, axis = _known(node, "tiles", 1)[0], _known(node, "axis", 2)[0]
-        repeats = tuple(count if i == axis else 1 for i in range(len(shape)))
-    else:
-        repeats = _known(node, "repeats", 1)
     if len(repeats) != len(shape):
         raise ValueError(f"{len(repeats)} repeats are not one for each of {len(shape)} dimensions")
     if 0 in repeats:
@@ -198,7 +203,7 @@ def _eye_like(node: Node) -> relax.Expr:
 
 def _trilu(node: Node) -> relax.Expr:
     data = node.required(0)
-    given = node.constant(1, "diagonal")
+    given = node.constant(1)
     rows, columns = shape_of(data)[-2:]
     offset = int(given.reshape(-1)[0]) if given is not None else 0
     part = np.triu if node.attributes.get("upper", 1) else np.tril
@@ -207,7 +212,7 @@ def _trilu(node: Node) -> relax.Expr:
 
 
 def _range(node: Node) -> relax.Expr:
-    start, limit, step = (node.constant(index, "bounds") for index in range(3))
+    start, limit, step = (node.constant(index) for index in range(3))
     if start is None or limit is None or step is None:
         raise ValueError("it has no start, limit and step")
     values = np.arange(start.item(), limit.item(), step.item()).astype(start.dtype)
@@ -222,7 +227,7 @@ def _constant_of_shape(node: Node) -> relax.Expr:
 
 
 def _compress(node: Node) -> relax.Expr:
-    data, condition = node.required(0), node.constant(1, "condition")
+    data, condition = node.required(0), node.constant(1)
     if condition is None:
         raise ValueError("it has no condition")
     taken = np.flatnonzero(condition).astype(np.int64)
@@ -233,10 +238,6 @@ def _compress(node: Node) -> relax.Expr:
     if not taken.size:
         return empty([0 if i == axis else size for i, size in enumerate(shape_of(data))], dtype_of(data))
     return relax.op.take(data, relax.const(taken, "int64"), axis)
-
-
-def _of_the_data(_node: Node) -> relax.Expr:
-    raise ValueError("the shape of its result depends on the data, so the model cannot be compiled ahead of time")
 
 
 def _identity(node: Node) -> Any:
@@ -354,7 +355,7 @@ def _without_negative(node: Node, data: relax.Expr, amounts: list[tuple[int, int
 
 
 def _fill(node: Node, data: relax.Expr) -> float | int:
-    value = node.constant(2, "constant_value")
+    value = constant_of(node.operand(2))
     return _number(node.attributes.get("value", 0) if value is None else value.reshape(-1)[0], dtype_of(data))
 
 
@@ -362,33 +363,33 @@ def _number(value: object, dtype: str) -> float | int:
     return float(value) if dtype.startswith(("float", "bfloat")) else int(value)  # type: ignore[arg-type,call-overload]
 
 
-CONVERTERS: dict[str, Convert] = {
-    "CenterCropPad": _center_crop_pad,
-    "Compress": _compress,
-    "Concat": _concat,
-    "Constant": _constant,
-    "ConstantOfShape": _constant_of_shape,
-    "DepthToSpace": _depth_to_space,
-    "Expand": _expand,
-    "EyeLike": _eye_like,
-    "Flatten": _flatten,
-    "Identity": _identity,
-    "NonMaxSuppression": _of_the_data,
-    "NonZero": _of_the_data,
-    "Pad": _pad,
-    "Range": _range,
-    "Reshape": _reshape,
-    "Shape": _shape,
-    "Size": _size,
-    "Slice": _slice,
-    "SpaceToDepth": _space_to_depth,
-    "Split": _split,
-    "Squeeze": _squeeze,
-    "Tile": _tile,
-    "Transpose": _transpose,
-    "Trilu": _trilu,
-    "Unique": _of_the_data,
-    "Unsqueeze": _unsqueeze,
-    "Where": _where,
-}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("CenterCropPad", _center_crop_pad, constants={1: "shape"}),
+    OnnxOperator("Compress", _compress, constants={1: "condition"}),
+    OnnxOperator("Concat", _concat),
+    OnnxOperator("Constant", _constant),
+    OnnxOperator("ConstantOfShape", _constant_of_shape, constants={0: "shape"}),
+    OnnxOperator("DepthToSpace", _depth_to_space, copies=True),
+    OnnxOperator("Expand", _expand, constants={1: "shape"}, copies=True),
+    OnnxOperator("EyeLike", _eye_like),
+    OnnxOperator("Flatten", _flatten, copies=True),
+    OnnxOperator("Identity", _identity, copies=True),
+    OnnxOperator("NonMaxSuppression", OF_THE_DATA),
+    OnnxOperator("NonZero", OF_THE_DATA, constants={0: "elements"}),
+    OnnxOperator("Pad", _pad, constants={1: "pads", 3: "axes"}),
+    OnnxOperator("Range", _range, constants=dict.fromkeys(range(3), "bounds")),
+    OnnxOperator("Reshape", _reshape, constants={1: "shape"}, copies=True),
+    OnnxOperator("Shape", _shape),
+    OnnxOperator("Size", _size),
+    OnnxOperator("Slice", _slice, constants={1: "starts", 2: "ends", 3: "axes", 4: "steps"}, copies=True),
+    OnnxOperator("SpaceToDepth", _space_to_depth, copies=True),
+    OnnxOperator("Split", _split, constants={1: "split"}, copies=True),
+    OnnxOperator("Squeeze", _squeeze, constants={1: "axes"}, copies=True),
+    OnnxOperator("Tile", _tile_axis, constants={1: "tiles", 2: "axis"}, copies=True),
+    OnnxOperator("Tile", _tile, since=6, constants={1: "repeats"}, copies=True),
+    OnnxOperator("Transpose", _transpose, copies=True),
+    OnnxOperator("Trilu", _trilu, constants={1: "diagonal"}),
+    OnnxOperator("Unique", OF_THE_DATA, constants={0: "elements"}),
+    OnnxOperator("Unsqueeze", _unsqueeze, constants={1: "axes"}, copies=True),
+    OnnxOperator("Where", _where),
+)

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from tvm import relax, te
 
 from kintune.core.dtypes import numpy_dtype
-from kintune.models.converters.node import Convert, Node, axis_of
+from kintune.models.converters.node import Node, axis_of
+from kintune.models.converters.registration import OnnxOperator
 from kintune.models.expressions import dtype_of, shape_of
 from kintune.models.fourier import fourier_matrix
 
-__all__ = ["CONVERTERS"]
+__all__ = ["OPERATORS"]
 
 
 def _fourier(node: Node) -> relax.Expr:
@@ -30,7 +31,7 @@ def _fourier(node: Node) -> relax.Expr:
     if axis == rank - 1:
         raise ValueError("its axis is that of real and imaginary parts")
     is_half, is_inverse = (bool(node.attributes.get(name, 0)) for name in ("onesided", "inverse"))
-    length = _scalar(node, 1, "dft_length")
+    length = _scalar(node, 1)
     if length is None:
         length = 2 * (shape[axis] - 1) if is_half and is_inverse else shape[axis]
     matrix = fourier_matrix(length, shape[-1], is_half=is_half, is_inverse=is_inverse)
@@ -47,7 +48,7 @@ def _windowed(node: Node) -> relax.Expr:
     if len(shape_of(signal)) == 2:
         signal = node.emit(relax.op.expand_dims(signal, -1))
     batch, size, parts = shape_of(signal)
-    step, length, window = _scalar(node, 1, "frame_step"), _scalar(node, 3, "frame_length"), node.operand(2)
+    step, length, window = _scalar(node, 1), _scalar(node, 3), node.operand(2)
     if step is None or step < 1:
         raise ValueError(f"a step of {step} samples leads from no window to the next")
     if window is not None:
@@ -95,18 +96,16 @@ def _of_length(node: Node, data: relax.Expr, length: int) -> relax.Expr:
     return data if size == length else node.emit(relax.op.nn.pad(data, widths))
 
 
-def _scalar(node: Node, index: int, name: str) -> int | None:
+def _scalar(node: Node, index: int) -> int | None:
     """An operand of one integer; None where it is left out."""
-    value = node.constant(index, name)
+    value = node.constant(index)
     return None if value is None else int(value.reshape(-1)[0])
 
 
-def _of_constants(node: Node) -> relax.Expr:
-    """A node whose inputs, if they are constant, have led to its result already."""
-    for index in range(len(node.operands)):
-        node.constant(index, "inputs")
-    raise ValueError("onnxruntime does not compute it")
+_COMPUTED = "its inputs depend on those of the network; fix them in the file, or by --constant"
 
-
-CONVERTERS: dict[str, Convert] = {"DFT": _fourier, "MelWeightMatrix": _of_constants, "STFT": _windowed}
-"""Operator -> what converts it."""
+OPERATORS = (
+    OnnxOperator("DFT", _fourier, constants={1: "dft_length", 2: "axis"}),
+    OnnxOperator("MelWeightMatrix", _COMPUTED, constants=dict.fromkeys(range(5), "inputs")),
+    OnnxOperator("STFT", _windowed, constants={1: "frame_step", 3: "frame_length"}),
+)
