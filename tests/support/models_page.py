@@ -1,25 +1,45 @@
-"""Writes what the run of ONNX's suite told: the list of refused cases, and the table in `docs/models.md`.
+"""Writes what operators declare, and what the run of ONNX's suite told: a list of refused cases, and `docs/models.md`.
 
-As a program: `python -m tests.support.models_page` runs the suite and writes both.
+As a program: `python -m tests.support.models_page` runs the suite and writes all; with `--declared` it writes only what
+operators declare.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from onnx import defs
 
 from tests.support.onnx_suite import REFUSED, RIGHT, Verdict, run_suite, written_suite
 
-__all__ = ["LIST", "PAGE", "contradictions", "read_list", "refused_list", "table_of", "written_table"]
+__all__ = [
+    "LIST",
+    "PAGE",
+    "contradictions",
+    "declared_part",
+    "read_list",
+    "refused_list",
+    "table_of",
+    "with_declared",
+    "written_table",
+]
+
+if TYPE_CHECKING:
+    from kintune.models.converters.registration import OnnxOperator
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests/models/onnx_suite_refused.txt"
 PAGE = ROOT / "docs/models.md"
 
 BEGIN = "<!-- from here on written by: python -m tests.support.models_page -->"
+
+DECLARED = "<!-- declared by converters, written by: python -m tests.support.models_page --declared -->\n"
+DECLARED_END = "<!-- end of what converters declare -->\n"
 
 _MISSING = re.compile(r"operators that cannot be imported: (.*); replace them")
 _ITEM = re.compile(r"(\S+) x\d+(?: \((.*?)\))?(?:, |$)")
@@ -72,6 +92,43 @@ def table_of(verdicts: Mapping[str, Verdict]) -> str:
         "| operator | cases right | refused | why refused | opsets tried | inputs that must be constants |\n"
         "|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
+
+
+def declared_part(operators: Iterable[OnnxOperator]) -> str:
+    """What operators declare: the names of those of onnxruntime's own set, and a table of what they do not take."""
+    ordered = sorted(operators, key=lambda each: (each.domain, each.name.lower(), each.since))
+    own = ", ".join(each.name for each in ordered if each.domain)
+    rows = []
+    for each in ordered:
+        name = f"{each.domain}::{each.name}" if each.domain else each.name
+        since = f" from opset {each.since} on" if each.since > 1 else ""
+        newest = not any(
+            more.since > each.since and (more.domain, more.name) == (each.domain, each.name) for more in ordered
+        )
+        constants = ", ".join(f"`{_input(each, newest, index)}`" for index in each.constants)
+        types = "; ".join(f"`{_input(each, newest, index)}`: {', '.join(types)}" for index, types in each.types.items())
+        reasons = [each.convert] if isinstance(each.convert, str) else []
+        reasons += dict.fromkeys(each.refused.values())
+        if constants or types or reasons:
+            rows.append(f"| {name}{since} | {constants} | {types} | {'; '.join(reasons)} |\n")
+    return (
+        f"{DECLARED}\nOf onnxruntime's own set: {own}.\n\nOperators that do not take all that ONNX allows:\n\n"
+        "| operator | inputs that must be constants | element types of inputs | refused, if not constant |\n"
+        f"|---|---|---|---|\n{''.join(rows)}\n{DECLARED_END}"
+    )
+
+
+def _input(operator: OnnxOperator, newest: bool, index: int) -> str:
+    """What the newest version of the standard calls an input; what messages call it where that does not tell it."""
+    if newest and not operator.domain and defs.has(operator.name):
+        return str(defs.get_schema(operator.name).inputs[index].name)
+    return operator.constants.get(index, f"input {index}")
+
+
+def with_declared(page: str, operators: Iterable[OnnxOperator]) -> str:
+    """The page with what operators declare in its place."""
+    before, after = page.split(DECLARED)[0], page.split(DECLARED_END)[1]
+    return before + declared_part(operators) + after
 
 
 def written_table(page: str) -> str:
@@ -173,5 +230,9 @@ def write(verdicts: Mapping[str, Verdict]) -> None:
 
 
 if __name__ == "__main__":
-    with written_suite() as suite:
-        write(run_suite(suite))
+    from kintune.models.converters.library import operators
+
+    PAGE.write_text(with_declared(PAGE.read_text(), operators()))
+    if "--declared" not in sys.argv:
+        with written_suite() as suite:
+            write(run_suite(suite))

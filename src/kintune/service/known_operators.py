@@ -8,26 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["LEFT", "left_to_onnxruntime"]
+from kintune.models.converters.library import declared, standard
 
-LEFT = frozenset({
-    "ImageDecoder", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
-    "RandomUniformLike", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer",
-})  # fmt: skip
-"""ONNX's own operators that are not imported.  Loops are not among them: many are written out step by step."""
-
-_DOMAINS = ("com.microsoft", "ai.onnx")
+__all__ = ["left_to_onnxruntime"]
 
 
 def left_to_onnxruntime(operators: Mapping[str, int]) -> dict[str, int]:
     """Returns those of the operators that will run in onnxruntime, with how often each occurs.
 
-    Names are as an inspection has them, with the domain before those that are not ONNX's own; operators of unknown
-    domains run in onnxruntime as well.
+    Names are as an inspection has them, with the domain before those that are not ONNX's own.
     """
-    return {name: times for name, times in operators.items() if name in LEFT or _is_foreign(name)}
+    return {name: times for name, times in operators.items() if not _may_be_imported(name)}
 
 
-def _is_foreign(name: str) -> bool:
-    domain, dot, _ = name.rpartition(".")
-    return bool(dot) and domain not in _DOMAINS
+def _may_be_imported(name: str) -> bool:
+    domain, _, operator = name.rpartition(".")
+    return operator in standard() if domain in ("", "ai.onnx") else (domain, operator) in declared()

@@ -13,12 +13,13 @@ import numpy as np
 from onnx import defs
 from onnx.defs import OpSchema
 
+from kintune.models.converters.library import standard
 from kintune_lab.fuzz.drawing import Attributes, Drawer, NoSuchValue
 from kintune_lab.fuzz.graph import DrawnGraph
 from kintune_lab.fuzz.rules.table import ATTRIBUTES, OTHERS, QUANTISED, RULES, SHARES
 from kintune_lab.fuzz.values import INTEGERS
 
-__all__ = ["draw_graph"]
+__all__ = ["draw_graph", "drawn_operators"]
 
 _FIRST_OPSET, _LAST_OPSET = 7, 26
 _FIRST_QUANTISED_OPSET = 10
@@ -48,13 +49,11 @@ _OFTEN_FUSED = (
 _Option = OpSchema.FormalParameterOption
 _LEFT_OUT = frozenset(
     {
-        *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"),
-        *("ImageDecoder", "Optional", "OptionalGetElement", "OptionalHasElement", "SequenceMap", "TfIdfVectorizer"),
-        *("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "NonMaxSuppression", "Constant"),
-        *("SequenceEmpty", "Unique", "NonZero"),
+        *("Bernoulli", "Constant", "NonMaxSuppression", "NonZero", "Optional", "OptionalGetElement"),
+        *("OptionalHasElement", "SequenceEmpty", "SequenceMap", "Unique"),
     }
 )
-"""Operators that are not drawn: results that are random, no numbers, or of a shape that depends on data."""
+"""Operators that can be imported and are not drawn: results are random, no numbers, or of a shape that data decides."""
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -65,11 +64,11 @@ _DTYPES = {
 
 
 @functools.cache
-def _operators_of(opset: int) -> tuple[tuple[str, float], ...]:
-    """The operators of this version, each with its share among the nodes that are drawn."""
+def drawn_operators(opset: int) -> tuple[tuple[str, float], ...]:
+    """The operators of an operator set, each with its share among the nodes that are drawn."""
     found = {}
     for schema in defs.get_all_schemas_with_history():
-        drawn = schema.domain == "" and schema.since_version <= opset and schema.name not in _LEFT_OUT
+        drawn = schema.domain == "" and schema.since_version <= opset and schema.name in standard() - _LEFT_OUT
         if drawn and not _schema(schema.name, opset).deprecated:
             found[schema.name] = SHARES.get(schema.name, 1.0)
     found |= {name: SHARES.get(name, 0.4) for name in OTHERS}
@@ -193,7 +192,7 @@ def draw_graph(seed: int, number: int, *, quantised: bool = False) -> DrawnGraph
     """
     rng = np.random.default_rng((seed, number))
     opset = int(rng.integers(_FIRST_QUANTISED_OPSET if quantised else _FIRST_OPSET, _LAST_OPSET + 1))
-    operators = list(QUANTISED.items()) if quantised else _favoured(rng, _operators_of(opset))
+    operators = list(QUANTISED.items()) if quantised else _favoured(rng, drawn_operators(opset))
     drawer = Drawer(rng, opset, operators, _draw_node)
     drawer.favoured = str(rng.choice(_FAVOURED_BYTES if quantised else _FAVOURED_TYPES))
     drawer.grow(1 + int(rng.poisson(_MEAN_NODES - 1)))
