@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, te
 
 from kintune.models.expressions import dtype_of, shape_of
 
-__all__ = ["cholesky", "determinant", "factorised", "sign_of_exchanges", "triangular_solution"]
+__all__ = ["cholesky", "determinant", "factorised", "sign_of_exchanges", "solution", "triangular_solution"]
 
 _Emit = Callable[[relax.Expr], Any]
 _Port = tuple[str, tuple[int, ...], str]
@@ -82,6 +82,17 @@ def determinant(builder: relax.BlockBuilder, emit: _Emit, matrix: Any) -> Any:
     diagonal = emit(relax.op.take(flat, relax.const(np.arange(n) * (n + 1), "int64"), axis=1))
     product = emit(relax.op.prod(diagonal, axis=[1]))
     return emit(relax.op.multiply(product, sign_of_exchanges(emit, pivot, dtype_of(matrix))))
+
+
+def solution(builder: relax.BlockBuilder, emit: _Emit, factors: Any, order: Any, right: Any) -> Any:
+    """The solution (batch, n, m) of systems for right sides of that shape; see `factorised` for the factors."""
+
+    def permuted(values: te.Tensor, rows: te.Tensor) -> te.Tensor:
+        return te.compute(values.shape, lambda b, i, j: values[b, rows[b, i], j], name="permuted")
+
+    moved = emit(builder.call_te(permuted, right, order, primfunc_name_hint="permuted"))
+    lower = triangular_solution(builder, emit, factors, moved, upper=False, unit=True)
+    return triangular_solution(builder, emit, factors, lower, upper=True, unit=False)
 
 
 def triangular_solution(

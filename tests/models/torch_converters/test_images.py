@@ -27,6 +27,19 @@ def test_largest_elements_of_equal_parts(compare: Compare) -> None:
     compare(net, draw(2, 3, 7, 9), draw(2, 2, 4, 6, 4), tolerance=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_means_of_equal_parts(compare: Compare, dtype: Any) -> None:
+    def net(x: Any, volume: Any) -> Any:
+        one, two, three = (getattr(functional, f"adaptive_avg_pool{rank}d") for rank in (1, 2, 3))
+        return (
+            *(one(x[0], 4), one(x[0, 0], 2), two(x, (2, 3)), two(x[0], (5, 9)), two(x, 1)),
+            *(three(volume, (2, 3, 2)), three(volume[0], (1, 4, 3))),
+        )
+
+    inputs = draw(2, 3, 7, 9).to(dtype), draw(2, 2, 4, 6, 4).to(dtype)
+    compare(net, *inputs, tolerance=1e-2 if dtype == torch.bfloat16 else 1e-5)
+
+
 def test_where_the_largest_elements_of_equal_parts_are(compare: Compare) -> None:
     def net(x: Any, volume: Any) -> Any:
         pool = functional.adaptive_max_pool2d

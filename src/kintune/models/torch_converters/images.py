@@ -266,7 +266,22 @@ def _sampled_volume(t: Translation, a: SimpleNamespace) -> Expression:
     return t.finish(sampled(t.emit, value, points, method, padding, align_corners=bool(a.align_corners)))
 
 
+def _adaptive_average_pool(rank: int) -> Converter:
+    """A converter of means over as many windows as are wanted, which may overlap; images may come without a batch."""
+    operator = getattr(relax.op.nn, f"adaptive_avg_pool{rank}d")
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        *outer, channels = shape_of(a.self)[:-rank]
+        sizes = shape_of(a.self)[-rank:]
+        value = t.reshape(t.wide(a.self), [math.prod(outer), channels, *sizes])
+        return t.finish(t.reshape(t.emit(operator(value, list(a.output_size))), t.result.shape))
+
+    return convert
+
+
 CONVERTERS: dict[str, Converter] = {
+    "adaptive_avg_pool1d.default": _adaptive_average_pool(1),
+    **{f"_adaptive_avg_pool{n}d.default": _adaptive_average_pool(n) for n in (2, 3)},
     "grid_sampler_3d.default": _sampled_volume,
     **{f"avg_pool{n}d.default": _average_pool(n) for n in (1, 2, 3)},
     **{f"max_pool{n}d_with_indices.default": _max_pool for n in (2, 3)},

@@ -12,9 +12,16 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-from tvm import relax, te
+from tvm import relax
 
-from kintune.models.elimination import cholesky, determinant, factorised, sign_of_exchanges, triangular_solution
+from kintune.models.elimination import (
+    cholesky,
+    determinant,
+    factorised,
+    sign_of_exchanges,
+    solution,
+    triangular_solution,
+)
 from kintune.models.expressions import dtype_of, shape_of
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
@@ -54,13 +61,7 @@ class _Factors(NamedTuple):
 
     def solution(self, t: Translation, right: Expression) -> Expression:
         """The solution for right sides (batch, n, m)."""
-
-        def permuted(values: te.Tensor, order: te.Tensor) -> te.Tensor:
-            return te.compute(values.shape, lambda b, i, j: values[b, order[b, i], j], name="permuted")
-
-        rows = t.emit(t.builder.call_te(permuted, right, self.order, primfunc_name_hint="permuted"))
-        lower = triangular_solution(t.builder, t.emit, self.both, rows, upper=False, unit=True)
-        return triangular_solution(t.builder, t.emit, self.both, lower, upper=True, unit=False)
+        return solution(t.builder, t.emit, self.both, self.order, right)
 
 
 def _batched(t: Translation, value: Expression) -> Expression:

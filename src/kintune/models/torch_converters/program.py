@@ -13,11 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from tvm import relax
-from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from kintune.core.kernel_call import SourceNode
 from kintune.errors import ModelError, UnsupportedOperators, cause_line
-from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.expressions import shape_of
 from kintune.models.imported_module import ImportedModule, trace
 from kintune.models.source_graph import GraphNode
 from kintune.models.torch_converters import CONVERTERS
@@ -31,8 +30,6 @@ _LARGEST_FOLDED = 1 << 24  # bytes of a folded constant; it may always have twic
 _RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "uniform", "exponential")
 _CHECKS = ("_assert", "sym_constrain_range", "_guards_fn", "_linalg_check_errors")
 _SHAPE_ONLY = ("full_like", "zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty")
-_STOCK = frozenset({"adaptive_avg_pool1d.default", "_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default"})
-"""Operators that TVM's own importer converts."""
 
 
 def describe(node: torch.fx.Node) -> str:
@@ -90,8 +87,6 @@ class _Program:
         self.program = program
         self.builder = relax.BlockBuilder()
         self.t = Translation(self.builder)
-        self.stock = ExportedProgramImporter()
-        self.stock.block_builder = self.builder
         self.values: dict[torch.fx.Node, Any] = {}
         self.materialised: dict[torch.fx.Node, Any] = {}
 
@@ -212,7 +207,7 @@ class _Program:
                 if name in COMPLEX_CONVERTERS:
                     continue
                 name = f"{name} on complex numbers"
-            elif name in CONVERTERS or name in _STOCK:
+            elif name in CONVERTERS:
                 continue
             missing[name] += 1
         if missing:
@@ -238,12 +233,10 @@ class _Program:
                 result = Complex(t.nothing(), t.nothing()) if value.is_complex() else t.nothing()
             elif _on_complex_numbers(node):
                 result = COMPLEX_CONVERTERS[_operator(node)](t, self._arguments(node))
-            elif _operator(node) in CONVERTERS:
+            else:
                 result = CONVERTERS[_operator(node)](t, self._arguments(node))
                 if _operator(node) in MOVES:
                     t.shortened.moved(self._expression(node.all_input_nodes[0]), result)
-            else:
-                result = self._stock(node)
             return self._checked(node, result)
         except ModelError:
             raise
@@ -295,25 +288,6 @@ class _Program:
         if value.numel() > 4096 and all(stride == 0 for stride in value.stride()):
             return self.t.expand(constant(value.flatten()[:1].reshape(())), tuple(value.shape))
         return constant(value)
-
-    def _stock(self, node: torch.fx.Node) -> Any:
-        """Converts a node by TVM's own converter; half precision is computed in float32."""
-        half = any(value.dtype in (torch.float16, torch.bfloat16) for value in pytree_tensors(node.meta["val"]))
-        for argument in node.all_input_nodes:
-            value = self._expression(argument)
-            widen = half and isinstance(value, relax.Expr) and "float" in dtype_of(value)
-            self.stock.env[argument] = self.t.cast(value, "float32") if widen else value
-        converter = self.stock.convert_map.get(_operator(node))
-        if converter is None:
-            raise NotConvertible("the compiler does not know it")
-        result = converter(node)
-        if isinstance(result, relax.Expr) and isinstance(result.ty, relax.TupleType):
-            first = self.t.emit(result[0])
-            wanted = next(part for part in self.t.results if part is not None)
-            return (self.t.cast(first, wanted.dtype), None)
-        if isinstance(result, relax.Expr) and not isinstance(result, relax.Var):
-            result = self.t.emit(result)
-        return result
 
     def _outputs(self, output: torch.fx.Node) -> Any:
         values: list[Any] = []
