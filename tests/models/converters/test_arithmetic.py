@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from kintune.errors import ModelError
+
 pytestmark = pytest.mark.tvm
 
 REALS = ("Acosh", "Asinh", "Atan", "Ceil", "Cos", "Cosh", "Erf", "Exp", "Floor", "Log", "Round", "Sigmoid", "Sin")
@@ -144,6 +146,20 @@ def test_determinants(compare: Any, make_case: Any) -> None:
     tensors.append(np.eye(6, dtype=np.float32)[[1, 0, 3, 4, 5, 2]])  # two exchanges and a cycle
     wanted = [np.asarray(np.linalg.det(tensor), np.float32) for tensor in tensors]
     compare([make_case("Det", tensor) for tensor in tensors], 22, expected=wanted)
+
+
+def _numbers(*shape: int) -> Any:
+    return np.random.default_rng(3).standard_normal(shape)
+
+
+def test_inverses(compare: Any, make_case: Any) -> None:
+    tensors = [np.eye(4) + 0.2 * _numbers(*shape) for shape in ((4, 4), (2, 3, 4, 4))]
+    tensors.append(np.eye(6)[[1, 0, 3, 4, 5, 2]])
+    for dtype, tolerance in (("float32", 1e-4), ("float64", 1e-10), ("float16", 2e-3)):
+        cases = [make_case("Inverse", tensor.astype(dtype), domain="com.microsoft") for tensor in tensors]
+        compare(cases, 17, tolerance, tolerance)
+    with pytest.raises(ModelError, match="the inverse of 2x3 elements is not supported"):
+        compare([make_case("Inverse", _numbers(2, 3).astype(np.float32), domain="com.microsoft")], 17, expected=[])
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])

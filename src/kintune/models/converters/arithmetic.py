@@ -16,8 +16,8 @@ from tvm import relax, tirx
 
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.converters.node import Node, like
-from kintune.models.converters.registration import OnnxOperator
-from kintune.models.elimination import determinant
+from kintune.models.converters.registration import FLOATS, MICROSOFT, OnnxOperator
+from kintune.models.elimination import determinant, factorised, solution
 from kintune.models.expressions import HALVES, constant_of, dtype_of, elementwise, is_float, is_integer, shape_of
 
 __all__ = ["OPERATORS"]
@@ -289,6 +289,19 @@ def _determinant(node: Node) -> relax.Expr:
     return relax.op.reshape(_expanded(node, flat, 0, tuple(range(rows))), batch)
 
 
+def _inverse(node: Node) -> relax.Expr:
+    """The inverses of square matrices; half precision is computed in float32."""
+    data = node.wide(node.required(0))
+    *batch, rows, columns = shape_of(data)
+    if rows != columns or 0 in shape_of(data):
+        raise ValueError(f"the inverse of {rows}x{columns} elements is not supported")
+    whole = node.emit(relax.op.reshape(data, [math.prod(batch), rows, rows]))
+    factors, order, _ = factorised(node.builder, node.emit, whole)
+    identity = np.broadcast_to(np.eye(rows, dtype=dtype_of(data)), shape_of(whole))
+    found = solution(node.builder, node.emit, factors, order, relax.const(identity.copy(), dtype_of(data)))
+    return node.cast(node.emit(relax.op.reshape(found, shape_of(data))), dtype_of(node.required(0)))
+
+
 def _element(node: Node, matrices: relax.Expr, row: int, column: int) -> relax.Expr:
     part = relax.op.strided_slice(matrices, [1, 2], [row, column], [row + 1, column + 1], [1, 1])
     return node.emit(relax.op.reshape(node.emit(part), [-1]))
@@ -337,6 +350,7 @@ OPERATORS = (
     OnnxOperator("Floor", _unary(relax.op.floor)),
     OnnxOperator("Greater", _binary(relax.op.greater)),
     OnnxOperator("GreaterOrEqual", _binary(relax.op.greater_equal)),
+    OnnxOperator("Inverse", _inverse, domain=MICROSOFT, types={0: FLOATS}),
     OnnxOperator("IsInf", _is_infinite),
     OnnxOperator("IsNaN", lambda node: relax.op.isnan(node.wide(node.required(0)))),
     OnnxOperator("Less", _binary(relax.op.less)),
