@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from kintune.terminal.formatting import clock, duration
 from kintune.terminal.lasting_stream import lasting
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["BenchDisplay", "open_bench_display"]
 
 
-class BenchDisplay(Protocol):
-    """Where the runner shows what it does; calls come in the order of the work."""
+class BenchDisplay:
+    """Where the runner shows what it does; calls come in the order of the work.  This one shows nothing."""
 
     def begin(self, cell: Cell, finished: int, cells: int) -> None:
         """A cell begins; `finished` of `cells` are done or have failed."""
@@ -39,21 +39,7 @@ class BenchDisplay(Protocol):
         """Free the terminal; may be called more than once."""
 
 
-class _Silence:
-    def begin(self, cell: Cell, finished: int, cells: int) -> None: ...
-
-    def show(self, progress: CellProgress, elapsed_s: float, left_s: float | None) -> None: ...
-
-    def say(self, line: str) -> None: ...
-
-    def done(self, record: CellRecord) -> None: ...
-
-    def failed(self, record: CellRecord) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class _Plain:
+class _Plain(BenchDisplay):
     """A line at the beginning and the end of each cell, and every half minute between."""
 
     def __init__(self, title: str, stream: TextIO, interval_s: float = 30.0) -> None:
@@ -81,10 +67,8 @@ class _Plain:
     def failed(self, record: CellRecord) -> None:
         self.say(f"  {_failure(record)}")
 
-    def close(self) -> None: ...
 
-
-class _Live:
+class _Live(BenchDisplay):
     """A picture that is redrawn in place; what failed stays above it."""
 
     def __init__(self, title: str, stream: TextIO) -> None:
@@ -144,7 +128,7 @@ class _Live:
 def open_bench_display(title: str, *, quiet: bool = False, stream: TextIO | None = None) -> BenchDisplay:
     """Returns a display on `stream` (default: standard error); if the stream breaks, the display goes silent."""
     if quiet:
-        return _Silence()
+        return BenchDisplay()
     stream = lasting(stream or sys.stderr)
     return _Live(title, stream) if stream.isatty() else _Plain(title, stream)
 
