@@ -76,6 +76,12 @@ def test_what_another_version_has_begun_is_other_work(constant: str, monkeypatch
     assert key() != before
 
 
+def test_what_a_request_has_of_a_configuration_is_alike_by_default() -> None:
+    config = TuneConfig()
+    names = set(TuneRequest.__struct_fields__) & set(TuneConfig.__struct_fields__) - {"inputs", "output"}
+    assert {name: getattr(REQUEST, name) for name in names} == {name: getattr(config, name) for name in names}
+
+
 def test_what_was_timed_by_another_protocol_is_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     before = key()
     newer = partial(MeasurementProtocol, version=MeasurementProtocol(threads=1).version + 1)

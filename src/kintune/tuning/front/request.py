@@ -92,21 +92,16 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
         _check_isolation(config, model)
     inputs = () if config.inputs is None else readable_files(config.inputs, ".npz", "the inputs")
     calibration = () if config.calibrate is None else readable_files(config.calibrate, ".npz", "the calibration files")
-    return TuneRequest(
-        model=model,
-        target=config.target,
-        threads=config.threads,
-        device=config.device,
-        options=options_of(config, search=search, metric=_metric(config, model)),
-        records=config.records,
-        output=str(check_writable(config.output or f"{model.name}.kt", "the output")),
-        fresh=config.fresh,
-        inputs=tuple(map(str, inputs)),
-        calibration=tuple(map(str, calibration)),
-        log=None if config.log is None else str(check_writable(config.log, "the log", stream=True)),
-        priority=config.priority,
-        isolate=config.isolate,
-    )
+    more = {
+        "model": model,
+        "options": options_of(config, search=search, metric=_metric(config, model)),
+        "output": str(check_writable(config.output or f"{model.name}.kt", "the output")),
+        "inputs": tuple(map(str, inputs)),
+        "calibration": tuple(map(str, calibration)),
+        "log": None if config.log is None else str(check_writable(config.log, "the log", stream=True)),
+    }
+    same = {name: getattr(config, name) for name in config.__struct_fields__ if name in TuneRequest.__struct_fields__}
+    return TuneRequest(**{**same, **more})
 
 
 def _check_isolation(config: TuneConfig, model: ModelRef) -> None:
