@@ -98,6 +98,12 @@ def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
     monkeypatch.setenv("KINTUNE_LOCK_DIR", str(base / "locks"))
 
 
+@pytest.fixture
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working directory of the test."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(autouse=True)
 def _own_draws(request: pytest.FixtureRequest) -> None:
     """What a test draws from its module's generator `RNG` does not depend on the tests that ran before it."""

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 ZOO = "zoo:mobilenet_v1_0.5"
 
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def test_every_public_name_exists_and_is_documented() -> None:

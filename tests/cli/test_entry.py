@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 import pytest
@@ -18,6 +17,8 @@ from kintune.errors import InputError, JobFailed
 from kintune.workers.engine.interrupts import Interrupted
 
 HEAVY = {"tvm", "tvm_ffi", "numpy", "sqlalchemy", "rich", "onnx", "onnxruntime", "torch", "xgboost", "psutil"}
+
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 @pytest.fixture
@@ -123,11 +124,6 @@ def test_the_module_is_the_command() -> None:
 
 
 RUN = f"{sys.executable} -m kintune"
-
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def in_shell(command: str) -> subprocess.CompletedProcess[str]:

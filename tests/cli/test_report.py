@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from tests.conftest import FakeFront
     from tests.support.command import Kintune
 
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 @pytest.fixture

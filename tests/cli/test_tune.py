@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 ZOO = "zoo:mobilenet_v1_0.5"
 
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def test_what_was_asked_for_reaches_the_tuner(kintune: Kintune, fake_front: FakeFront, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import errno
 import socket
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import pytest
 
@@ -35,16 +36,17 @@ class Recipe:
         return self._context + payload
 
 
+Ends: TypeAlias = tuple[Channel[FromWorker], Channel[ToWorker]]
+
+
 @pytest.fixture
-def ends() -> Iterator[tuple[Channel[FromWorker], Channel[ToWorker]]]:
+def ends() -> Iterator[Ends]:
     front, child = socket.socketpair()
     with front, child:
         yield front_end_of_worker(front), child_end(child, limit=1024)
 
 
-def converse(
-    ends: tuple[Channel[FromWorker], Channel[ToWorker]], *messages: Begin | Item | Shutdown
-) -> list[FromWorker]:
+def converse(ends: Ends, *messages: Begin | Item | Shutdown) -> list[FromWorker]:
     front, child = ends
     for message in messages:
         front.send(message)
@@ -57,83 +59,60 @@ def converse(
     return answers[1:]
 
 
-def test_items_see_their_stage_s_context(ends: tuple[Channel[FromWorker], Channel[ToWorker]]) -> None:
-    answers = converse(
-        ends,
-        Begin("a", 0, "k", b"1"),
-        Item("a", 0, 0, b"x"),
-        Item("a", 0, 1, b"y"),
-        Begin("b", 2, "k", b"2"),
-        Item("b", 2, 0, b"z"),
-        Shutdown(),
-    )
-    assert answers == [ItemDone("a", 0, 0, b"1x"), ItemDone("a", 0, 1, b"1y"), ItemDone("b", 2, 0, b"2z")]
+@pytest.mark.parametrize(
+    ("messages", "answers"),
+    [
+        pytest.param(
+            [Begin("a", 0, "k", b"1"), Item("a", 0, 0, b"x"), Begin("b", 2, "k", b"2"), Item("b", 2, 0, b"z")],
+            [ItemDone("a", 0, 0, b"1x"), ItemDone("b", 2, 0, b"2z")],
+            id="items see their stage's context",
+        ),
+        pytest.param(
+            [Begin("a", 0, "k", b""), Item("a", 0, 0, b"full"), Item("a", 0, 1, b"unwritten")],
+            [
+                ItemFailed("a", 0, 0, "OSError: [Errno 28] No space left on device", unwritten=True),
+                ItemFailed("a", 0, 1, "out.kt: cannot be written: Permission denied", unwritten=True),
+            ],
+            id="a file that cannot be written is nobody's wrong input: the item can be done once there is room",
+        ),
+        pytest.param(
+            [Begin("a", 0, "k", b""), Item("a", 0, 0, b"fail"), Item("a", 0, 1, b"refuse"), Item("a", 0, 2, b"x")],
+            [
+                ItemFailed("a", 0, 0, "RuntimeError: first line"),
+                ItemFailed("a", 0, 1, "unknown target 'x'; try 'native'", refused=True),
+                ItemDone("a", 0, 2, b"x"),
+            ],
+            id="an exception fails its item and no other",
+        ),
+        pytest.param(
+            [Begin("a", 0, "k", b"unusable"), Item("a", 0, 0, b"x"), Begin("b", 0, "k", b""), Item("b", 0, 0, b"x")],
+            [ItemFailed("a", 0, 0, "ValueError: no such target"), ItemDone("b", 0, 0, b"x")],
+            id="an unusable context fails every item of its stage",
+        ),
+    ],
+)
+def test_items_are_answered(ends: Ends, messages: list[Begin | Item], answers: list[FromWorker]) -> None:
+    assert converse(ends, *messages, Shutdown()) == answers
 
 
-def test_a_file_that_cannot_be_written_is_nobody_s_wrong_input(
-    ends: tuple[Channel[FromWorker], Channel[ToWorker]],
-) -> None:
-    """The item can be done once there is room."""
-    answers = converse(
-        ends, Begin("a", 0, "k", b""), Item("a", 0, 0, b"full"), Item("a", 0, 1, b"unwritten"), Shutdown()
-    )
-    assert answers == [
-        ItemFailed("a", 0, 0, "OSError: [Errno 28] No space left on device", unwritten=True),
-        ItemFailed("a", 0, 1, "out.kt: cannot be written: Permission denied", unwritten=True),
-    ]
-
-
-def test_an_exception_fails_its_item_and_no_other(ends: tuple[Channel[FromWorker], Channel[ToWorker]]) -> None:
-    answers = converse(
-        ends,
-        Begin("a", 0, "k", b""),
-        Item("a", 0, 0, b"fail"),
-        Item("a", 0, 1, b"refuse"),
-        Item("a", 0, 2, b"x"),
-        Shutdown(),
-    )
-    assert answers == [
-        ItemFailed("a", 0, 0, "RuntimeError: first line"),
-        ItemFailed("a", 0, 1, "unknown target 'x'; try 'native'", refused=True),
-        ItemDone("a", 0, 2, b"x"),
-    ]
-
-
-def test_an_unusable_context_fails_every_item_of_its_stage(ends: tuple[Channel[FromWorker], Channel[ToWorker]]) -> None:
-    answers = converse(
-        ends,
-        Begin("a", 0, "k", b"unusable"),
-        Item("a", 0, 0, b"x"),
-        Item("a", 0, 1, b"y"),
-        Begin("b", 0, "k", b""),
-        Item("b", 0, 0, b"x"),
-        Shutdown(),
-    )
-    assert answers == [
-        ItemFailed("a", 0, 0, "ValueError: no such target"),
-        ItemFailed("a", 0, 1, "ValueError: no such target"),
-        ItemDone("b", 0, 0, b"x"),
-    ]
-
-
-def test_an_item_of_another_stage_is_not_done(ends: tuple[Channel[FromWorker], Channel[ToWorker]]) -> None:
+def test_an_item_of_another_stage_is_not_done(ends: Ends) -> None:
     (answer,) = converse(ends, Begin("a", 1, "k", b""), Item("a", 0, 0, b"x"), Shutdown())
     assert isinstance(answer, ItemFailed)
     assert "a#0, which was not begun here" in answer.cause
 
 
-def test_a_result_too_large_to_send_is_a_failure(ends: tuple[Channel[FromWorker], Channel[ToWorker]]) -> None:
+def test_a_result_too_large_to_send_is_a_failure(ends: Ends) -> None:
     (answer,) = converse(ends, Begin("a", 0, "k", b""), Item("a", 0, 0, b"big"), Shutdown())
     assert isinstance(answer, ItemFailed)
     assert "over the limit" in answer.cause
 
 
-def test_the_loop_ends_when_the_front_is_gone(ends: tuple[Channel[FromWorker], Channel[ToWorker]]) -> None:
+def test_the_loop_ends_when_the_front_is_gone(ends: Ends) -> None:
     ends[0].close()
     serve(ends[1], hello("recipe"), Recipe())
 
 
-def test_a_worker_is_not_a_job(ends: tuple[Channel[FromWorker], Channel[ToWorker]]) -> None:
+def test_a_worker_is_not_a_job(ends: Ends) -> None:
     ends[0].send(Stop("interrupted"))
     with pytest.raises(WireError, match="Stop"):
         serve(ends[1], hello("recipe"), Recipe())

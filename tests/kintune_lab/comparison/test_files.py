@@ -17,10 +17,7 @@ from kintune_lab.comparison.files import (
     name_models,
 )
 
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def folder(*names: str) -> None:

@@ -25,6 +25,18 @@ NOISY = ValidationResult(
 COMPILED = msgspec.structs.replace(toy_spec(), options=msgspec.structs.replace(toy_spec().options, search=False))
 
 
+class TwoWays(ToyTools):
+    """Knows how the network was lowered: conservatively or not, each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lowered: list[bool] = []
+
+    def prepare(self, spec: JobSpec) -> Prepared:
+        self.lowered.append(spec.conservative)
+        return super().prepare(spec)
+
+
 class Judge(Cast):
     """A check fails for drafts that `fails` says so of: (candidate digests by workload)."""
 
@@ -145,42 +157,28 @@ class TestBeforeTuning:
         assert rehearsal.counts(StageName.BUILD) == 0
 
     def test_another_lowering_may_be_right(self) -> None:
-        lowered: list[bool] = []
-
-        class TwoWays(ToyTools):
-            def prepare(self, spec: JobSpec) -> Prepared:
-                lowered.append(spec.conservative)
-                return super().prepare(spec)
-
-        rehearsal = Rehearsal(TwoWays, with_limits(trials=3), Judge(lambda draft: not lowered[-1])).run()
+        two_ways = TwoWays()
+        rehearsal = Rehearsal(
+            lambda: two_ways, with_limits(trials=3), Judge(lambda draft: not two_ways.lowered[-1])
+        ).run()
         assert ended(rehearsal).packaged is not None
-        assert lowered == [False, True]
+        assert two_ways.lowered == [False, True]
 
     def test_what_the_records_know_counts_once_however_often_it_is_lowered(self) -> None:
-        lowered: list[bool] = []
-
-        class TwoWays(ToyTools):
-            def prepare(self, spec: JobSpec) -> Prepared:
-                lowered.append(spec.conservative)
-                return super().prepare(spec)
-
+        two_ways = TwoWays()
         known = [KnownCandidate(c, toy_space().measure(c)) for c in toy_space().rules("w0", 3)]
-        judge = Judge(lambda draft: not lowered[-1])
-        summary = ended(Rehearsal(TwoWays, with_limits(trials=3), judge, journal=PlainJournal(known=known)).run())
-        assert (lowered, summary.reused) == ([False, True], 3)
+        judge = Judge(lambda draft: not two_ways.lowered[-1])
+        summary = ended(
+            Rehearsal(lambda: two_ways, with_limits(trials=3), judge, journal=PlainJournal(known=known)).run()
+        )
+        assert (two_ways.lowered, summary.reused) == ([False, True], 3)
 
     def test_the_curve_begins_with_the_lowering_of_the_result(self) -> None:
-        lowered: list[bool] = []
-
-        class TwoWays(ToyTools):
-            def prepare(self, spec: JobSpec) -> Prepared:
-                lowered.append(spec.conservative)
-                return super().prepare(spec)
-
+        two_ways = TwoWays()
         rules = [c for workload in ("w0", "w1", "w2") for c in toy_space().rules(workload, 3)]
         known = [KnownCandidate(c, toy_space().measure(c)) for c in rules]
-        judge = Judge(lambda draft: not lowered[-1])
-        rehearsal = Rehearsal(TwoWays, with_limits(trials=3), judge, journal=PlainJournal(known=known)).run()
+        judge = Judge(lambda draft: not two_ways.lowered[-1])
+        rehearsal = Rehearsal(lambda: two_ways, with_limits(trials=3), judge, journal=PlainJournal(known=known)).run()
         _, second = [event.at for event in rehearsal.history if event.kind == StageName.PREPARE]
         assert ended(rehearsal).curve[0][:2] == (second, 0)
 

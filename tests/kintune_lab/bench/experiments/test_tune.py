@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 HEAD = 'name = "t"\nexperiment = "tune"\n[matrix]\nmodel = "zoo:mobilenet_v1_0.5"\n'
 
-
-@pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_an_empty_folder")
 
 
 def spec_of(text: str) -> BenchSpec:
