@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kintune.records import Store
-from kintune.testing.synthetic_space import Product
+from kintune.testing.synthetic_space import MatMul
 from tests.support.toy_records import CONDITIONS, ToyRecords
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Records of a job on two products and a convolution."""
     path = tmp_path_factory.mktemp("records") / "records.sqlite"
     with Store.open(path) as store:
-        dense = [Product(name * 32, 64, 128, extent) for name, extent in (("a", 64), ("b", 96))]
-        ToyRecords(store).tune(*dense, Product("c" * 32, 64, 64, 64, operator="conv2d"))
+        dense = [MatMul(name * 32, 64, 128, extent) for name, extent in (("a", 64), ("b", 96))]
+        ToyRecords(store).tune(*dense, MatMul("c" * 32, 64, 64, 64, operator="conv2d"))
     return path
 
 

@@ -1,13 +1,13 @@
 import pytest
 
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 from tests.support.search_run import SearchRun, new_session
 
 PRODUCTS = (
-    Product("wide", 56, 256, 64, weight=3),
-    Product("deep", 14, 512, 512, weight=2),
-    Product("prime", 49, 1009, 128),
-    Product("other", 112, 64, 32, weight=4, operator="conv2d"),
+    MatMul("wide", 56, 256, 64, weight=3),
+    MatMul("deep", 14, 512, 512, weight=2),
+    MatMul("prime", 49, 1009, 128),
+    MatMul("other", 112, 64, 32, weight=4, operator="conv2d"),
 )
 
 

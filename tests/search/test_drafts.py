@@ -9,12 +9,12 @@ from kintune.core.candidate import Candidate, Choice, Location
 from kintune.search.drafts import Drafts, Proposal
 from kintune.search.evolve import draw
 from kintune.search.space import Draft
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 
 
 @pytest.fixture
 def space() -> SyntheticSpace:
-    return SyntheticSpace([Product("p", 56, 128, 64)])
+    return SyntheticSpace([MatMul("p", 56, 128, 64)])
 
 
 def drawn(space: SyntheticSpace, count: int, *, described: bool) -> list[Candidate]:

@@ -13,11 +13,11 @@ from kintune.core.config import Strategy
 from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram, ModelVersion
 from kintune.search.cost_model import Trees
 from kintune.search.session import SearchSession
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 from tests.support.search_run import Began, SearchRun, fold, new_session
 
 _BARE = Strategy(round_size=16, foresee_size=4, rules=False)  # nothing but what is learnt
-_TEACHERS = (Product("big", 112, 512, 64), Product("long", 28, 256, 512), Product("flat", 56, 1024, 128))
+_TEACHERS = (MatMul("big", 112, 512, 64), MatMul("long", 28, 256, 512), MatMul("flat", 56, 1024, 128))
 
 
 @pytest.fixture(scope="module")

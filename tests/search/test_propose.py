@@ -16,7 +16,7 @@ from kintune.search.features.field import Field
 from kintune.search.propose import Proposer, breed, choose, propose
 from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
-from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace, tiny_product
 
 
 class Columns:
@@ -28,7 +28,7 @@ class Columns:
 
 @pytest.fixture
 def space() -> SyntheticSpace:
-    return SyntheticSpace([Product("p", 56, 128, 64), tiny_product("tiny")])
+    return SyntheticSpace([MatMul("p", 56, 128, 64), tiny_product("tiny")])
 
 
 def _state(space: SyntheticSpace, workload: str, measured: int = 12) -> SubgraphState:
@@ -276,7 +276,7 @@ def test_a_share_of_the_first_drafts_is_of_the_rule(space: SyntheticSpace) -> No
     """At most four tenths, and none where rules are off."""
 
     class Asked(SyntheticSpace):
-        def __init__(self, products: Iterable[Product]) -> None:
+        def __init__(self, products: Iterable[MatMul]) -> None:
             super().__init__(products)
             self.replayed: list[Candidate] = []
 

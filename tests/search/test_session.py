@@ -21,7 +21,7 @@ from kintune.search.foresee import sibling
 from kintune.search.session import SearchSession
 from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
-from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace, tiny_product
 from tests.support.search_run import Began, Event, Observed, SearchRun, fold, new_session
 
 
@@ -263,8 +263,8 @@ def test_a_subgraph_whose_every_candidate_fails_is_given_up(space: SyntheticSpac
     assert {entry.workload for entry in run.plans[-1].entries} != {"deep"}
 
 
-@pytest.mark.parametrize("product", [Product("p", 720, 960, 512), Product("p", 1440, 1680, 64)])
-def test_the_search_beats_random_draws(product: Product) -> None:
+@pytest.mark.parametrize("product", [MatMul("p", 720, 960, 512), MatMul("p", 1440, 1680, 64)])
+def test_the_search_beats_random_draws(product: MatMul) -> None:
     """With the same number of programs: never worse, and a fifth faster on the average of the seeds."""
     space = SyntheticSpace([product])
     sketches = space.sketches("p")

@@ -4,7 +4,7 @@ from kintune.core.outcome import Outcome, Status
 from kintune.search.features.analytic import ANALYTIC
 from kintune.search.subgraph import SubgraphState
 from kintune.search.training_rows import STORES, WIDTH, count, gather, of_analytic, of_stores
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 
 
 def test_without_samples_there_are_no_rows() -> None:
@@ -13,7 +13,7 @@ def test_without_samples_there_are_no_rows() -> None:
 
 
 def test_what_the_records_know_is_not_fresh_and_what_never_ran_is_no_sample() -> None:
-    space = SyntheticSpace([Product("a", 56, 128, 64), Product("b", 56, 64, 64), Product("c", 8, 8, 8)])
+    space = SyntheticSpace([MatMul("a", 56, 128, 64), MatMul("b", 56, 64, 64), MatMul("c", 8, 8, 8)])
     states = [SubgraphState(subject, "op:dense") for subject in space.subjects()]
     for state in states:
         drafts = [draft for draft in space.verify(space.rules(state.subject.workload, 6)) if draft is not None]

@@ -6,16 +6,16 @@ import numpy as np
 
 from kintune.core.outcome import Outcome
 from kintune.search.evolve import draw
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 from kintune_lab.families.samples import SubgraphSamples
 from kintune_lab.pools.pool import Origin, Pool
 
 __all__ = ["synthetic_pool"]
 
 _PRODUCTS = (
-    Product("large", 256, 512, 128, weight=3),
-    Product("square", 128, 128, 128),
-    Product("deep", 64, 64, 1024, weight=2, operator="batch_matmul"),
+    MatMul("large", 256, 512, 128, weight=3),
+    MatMul("square", 128, 128, 128),
+    MatMul("deep", 64, 64, 1024, weight=2, operator="batch_matmul"),
 )
 
 

@@ -13,7 +13,7 @@ from kintune.core.stage import Demand, Stage
 from kintune.core.stage_requests import BuildItem, Built, ProfileItem
 from kintune.core.stage_results import KnownCandidate, Prepared, StageName
 from kintune.records import Store
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 from kintune.tuning.front.journal import TuningJournal
 from kintune.workers.engine.journal import JournalEntry
 from tests.support.toy_tools import ToyTools, toy_space, toy_spec
@@ -75,9 +75,7 @@ def known_to(journal: TuningJournal, run: str = "run") -> tuple[KnownCandidate, 
 
 def kin_space() -> SyntheticSpace:
     """Another network, with the operators of the toy one."""
-    return SyntheticSpace(
-        [Product("k0", 64, 320, 64, operator="dense0"), Product("k1", 128, 128, 64, operator="dense1")]
-    )
+    return SyntheticSpace([MatMul("k0", 64, 320, 64, operator="dense0"), MatMul("k1", 128, 128, 64, operator="dense1")])
 
 
 def preparation() -> JournalEntry:

@@ -7,7 +7,7 @@ import numpy as np
 from kintune.core.candidate import digest_of
 from kintune.core.knowledge import Knowledge, KnownModel, KnownProgram, ModelVersion
 from kintune.search.cost_model import Trees
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 
 __all__ = ["toy_knowledge"]
 
@@ -15,7 +15,7 @@ _TRIED = 16  # candidates of the rule
 _GOOD = 3
 
 
-def toy_knowledge(*products: Product) -> Knowledge:
+def toy_knowledge(*products: MatMul) -> Knowledge:
     """The best programs that the rule has for these products, and one model of all of them for each operator."""
     space = SyntheticSpace(products)
     programs: list[KnownProgram] = []

@@ -7,7 +7,7 @@ import msgspec
 from kintune.core.config import JobSpec
 from kintune.core.knowledge import TrainingConditions
 from kintune.records import Store
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 from kintune.tuning.front.journal import TuningJournal
 from tests.support.rehearsal import Cast, Rehearsal
 from tests.support.toy_tools import ToyTools, toy_spec
@@ -25,7 +25,7 @@ class ToyRecords:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def tune(self, *products: Product, spec: JobSpec | None = None, use_known: bool = True) -> Rehearsal:
+    def tune(self, *products: MatMul, spec: JobSpec | None = None, use_known: bool = True) -> Rehearsal:
         """Tune a network of these products, by default as a run of its own; `use_known` False is a fresh one."""
         spec = spec or toy_spec()
         spec = msgspec.structs.replace(spec, run_id=f"run{len(self.store.runs.list())}")

@@ -10,14 +10,14 @@ from kintune.core.candidate import Candidate
 from kintune.core.config import JobSpec, Options, Strategy
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_results import StageName, Summary
-from kintune.testing.synthetic_space import Product
+from kintune.testing.synthetic_space import MatMul
 from tests.support.rehearsal import Rehearsal
 from tests.support.toy_knowledge import toy_knowledge
 from tests.support.toy_tools import toy_space, toy_spec
 
 __all__ = ["BUILD_FAILED", "KNOWLEDGE", "ended", "failed", "profiled", "time_us", "with_limits"]
 
-KNOWLEDGE = toy_knowledge(Product("k0", 64, 320, 64, operator="dense0"), Product("k1", 128, 128, 64, operator="dense1"))
+KNOWLEDGE = toy_knowledge(MatMul("k0", 64, 320, 64, operator="dense0"), MatMul("k1", 128, 128, 64, operator="dense1"))
 BUILD_FAILED = Outcome(Status.BUILD_FAILED, cause="linking failed: no linker")
 
 

@@ -13,15 +13,15 @@ from kintune.core.stage_requests import BaselineItem, Built
 from kintune.core.stage_results import DraftResult, Packaged, PerProgramCheck, Prepared
 from kintune.core.workload import Subgraph
 from kintune.search.space import SearchSpace
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 
 __all__ = ["ToyTools", "toy_space", "toy_spec"]
 
 
 def toy_space(tunable: int = 3, trivial: int = 3) -> SyntheticSpace:
     """The space of a toy network: workloads "w0", "w1" ... of two families, and "trivial0", "trivial1" ..."""
-    large = [Product(f"w{i}", 64, 64 * (i + 1), 64, weight=1 + i, operator=f"dense{i % 2}") for i in range(tunable)]
-    return SyntheticSpace([*large, *(Product(f"trivial{i}", 2, 4, 1, operator="reshape") for i in range(trivial))])
+    large = [MatMul(f"w{i}", 64, 64 * (i + 1), 64, weight=1 + i, operator=f"dense{i % 2}") for i in range(tunable)]
+    return SyntheticSpace([*large, *(MatMul(f"trivial{i}", 2, 4, 1, operator="reshape") for i in range(trivial))])
 
 
 def toy_spec(options: Options | None = None, *, run_id: str = "run") -> JobSpec:
@@ -138,7 +138,7 @@ class ToyTools:
         del packaged
         return self.keeps
 
-    def _subgraph(self, product: Product) -> Subgraph:
+    def _subgraph(self, product: MatMul) -> Subgraph:
         return Subgraph(
             name=f"net_{product.name}",
             workload=product.name,

@@ -1,12 +1,12 @@
 from kintune.testing.space_suite import SpaceSuite
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 
 
 class TestSyntheticSpace(SpaceSuite):
     workload = "product"
 
     def make(self) -> SyntheticSpace:
-        return SyntheticSpace([Product("product", 56, 128, 64)])
+        return SyntheticSpace([MatMul("product", 56, 128, 64)])
 
     def test_some_candidates_are_no_programs_and_some_programs_fail(self) -> None:
         space = self.make()

@@ -13,17 +13,17 @@ from kintune.core.outcome import Outcome, Status
 from kintune.records import Measurement
 from kintune.search.cost_model import Trees
 from kintune.search.family import Subject
-from kintune.testing.synthetic_space import Product
+from kintune.testing.synthetic_space import MatMul
 from kintune.transfer.choice import TransferChoice, choose, expand
 from tests.support.toy_records import CONDITIONS, ToyRecords
 
-NEAR, FAR = Product("near", 64, 128, 64), Product("far", 64, 4096, 64)
-NEW = Product("new", 64, 192, 64)
-OTHER = Product("other", 64, 64, 64, operator="conv2d")
+NEAR, FAR = MatMul("near", 64, 128, 64), MatMul("far", 64, 4096, 64)
+NEW = MatMul("new", 64, 192, 64)
+OTHER = MatMul("other", 64, 64, 64, operator="conv2d")
 
 
 def offered(
-    records: ToyRecords, *products: Product, algorithm: str = "op", without: tuple[str, ...] = ()
+    records: ToyRecords, *products: MatMul, algorithm: str = "op", without: tuple[str, ...] = ()
 ) -> TransferChoice:
     return choose(records.store, CONDITIONS, [p.subject for p in products], algorithm, without=without)
 
@@ -73,10 +73,9 @@ def test_the_model_with_the_most_samples_is_offered(records: ToyRecords) -> None
 
 def test_the_number_of_workloads_is_bounded(records: ToyRecords) -> None:
     """Each subgraph looks at the nearest few."""
-    records.tune(*(Product(f"p{i}", 16, 16 * (i + 1), 16) for i in range(12)))
+    records.tune(*(MatMul(f"p{i}", 16, 16 * (i + 1), 16) for i in range(12)))
     counts = Counter(
-        p.subject.workload
-        for p in expand(records.store, offered(records, Product("new", 16, 16, 8))).knowledge.programs
+        p.subject.workload for p in expand(records.store, offered(records, MatMul("new", 16, 16, 8))).knowledge.programs
     )
     assert set(counts) == {f"p{i}" for i in range(8)}
     assert max(counts.values()) <= 3

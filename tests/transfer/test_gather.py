@@ -7,16 +7,16 @@ import pytest
 from kintune.core.knowledge import Knowledge
 from kintune.errors import InputError
 from kintune.search.cost_model import Trees
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 from kintune.transfer.gather import gather_knowledge
 from tests.support.toy_records import CONDITIONS, ToyRecords
 
-ONE, TWO = Product("one", 64, 128, 64), Product("two", 64, 256, 64)
-OTHER = Product("other", 64, 64, 64, operator="conv2d")
-NEW = Product("new", 64, 192, 64)
+ONE, TWO = MatMul("one", 64, 128, 64), MatMul("two", 64, 256, 64)
+OTHER = MatMul("other", 64, 64, 64, operator="conv2d")
+NEW = MatMul("new", 64, 192, 64)
 
 
-def gathered(records: ToyRecords, *products: Product, families: str = "op", exclude: tuple[str, ...] = ()) -> Knowledge:
+def gathered(records: ToyRecords, *products: MatMul, families: str = "op", exclude: tuple[str, ...] = ()) -> Knowledge:
     subjects = SyntheticSpace(products).subjects()
     return gather_knowledge(records.store, *CONDITIONS, subjects, families=families, exclude=exclude)
 

@@ -15,12 +15,12 @@ from kintune.errors import DamagedRecord, InputError
 from kintune.records import Measurement, RunState, Store
 from kintune.search.cost_model import Trees
 from kintune.testing.records import DEVICE, add_workload, measurement
-from kintune.testing.synthetic_space import Product
+from kintune.testing.synthetic_space import MatMul
 from kintune.transfer.choice import choose
 from kintune.transfer.pretrain import LEAST_SAMPLES, pretrain, train_all
 from tests.support.toy_records import CONDITIONS, ToyRecords
 
-ONE, TWO = Product("one", 64, 128, 64), Product("two", 64, 256, 64)
+ONE, TWO = MatMul("one", 64, 128, 64), MatMul("two", 64, 256, 64)
 
 
 def planted(store: Store, name: str, count: int = 40, **changes: object) -> list[Measurement]:
@@ -42,7 +42,7 @@ def conditions(**changes: str) -> TrainingConditions:
 def test_a_later_job_is_offered_what_was_trained(records: ToyRecords) -> None:
     records.tune(ONE, TWO)
     (trained,) = pretrain(records.store)
-    subjects = [Product("new", 64, 192, 64).subject]
+    subjects = [MatMul("new", 64, 192, 64).subject]
     assert choose(records.store, CONDITIONS, subjects, "op").models == (trained.known.version,)
     kept = TrainedModel.from_bytes(records.store.blobs.get(trained.known.version.blob))
     assert {subject.workload for subject in kept.subjects} == {"one", "two"}
@@ -99,7 +99,7 @@ def test_conditions_are_kept_apart_and_the_last_used_come_last(records: ToyRecor
 
 
 def test_families_are_those_of_the_algorithm(records: ToyRecords) -> None:
-    records.tune(ONE, Product("other", 64, 64, 64, operator="conv2d"))
+    records.tune(ONE, MatMul("other", 64, 64, 64, operator="conv2d"))
     assert [t.known.version.family for t in pretrain(records.store, "none")] == ["none"]
     assert {t.known.version.family[:9] for t in pretrain(records.store, "measured")} == {"measured:"}
     with pytest.raises(InputError, match="unknown family algorithm"):

@@ -20,7 +20,7 @@ from kintune.search.rules import rule_candidates
 from kintune.search.space import Draft
 from kintune.search.training_rows import STORES, of_stores
 
-__all__ = ["Product", "SyntheticSpace", "tiny_product"]
+__all__ = ["MatMul", "SyntheticSpace", "tiny_product"]
 
 _UNROLL = Choice((0, 16, 64, 512), (0.25, 0.25, 0.25, 0.25))
 _LOCATIONS = 12
@@ -32,7 +32,7 @@ _LARGEST_UNROLL = 2048  # programs that are unrolled further exceed the time lim
 _PEAK = 100_000.0  # FLOPs per microsecond
 
 
-class Product(msgspec.Struct, frozen=True):
+class MatMul(msgspec.Struct, frozen=True):
     """A workload of the synthetic space: a matrix product of these extents that its network has `weight` times."""
 
     name: str
@@ -53,9 +53,9 @@ class Product(msgspec.Struct, frozen=True):
         return Subject(self.name, self.weight, self.flops, self.operator, self.operator)
 
 
-def tiny_product(name: str) -> Product:
+def tiny_product(name: str) -> MatMul:
     """Return a workload with so few programs that all of them can be measured."""
-    return Product(name, 1, 2, 1)
+    return MatMul(name, 1, 2, 1)
 
 
 class SyntheticSpace:
@@ -66,7 +66,7 @@ class SyntheticSpace:
     have becomes the root; programs that are unrolled too far fail when built.
     """
 
-    def __init__(self, products: Iterable[Product], machine: Processor | None = None) -> None:
+    def __init__(self, products: Iterable[MatMul], machine: Processor | None = None) -> None:
         self.products = {product.name: product for product in products}
         self._machine = machine or Processor(_LANES, _REGISTERS + 4, _CORES)
         self._sketches = {name: _sketches(product) for name, product in self.products.items()}
@@ -169,7 +169,7 @@ class SyntheticSpace:
         return 1.0 + self.products[candidate.workload].flops / _PEAK * slow
 
 
-def _access_patterns(product: Product) -> AccessPatterns:
+def _access_patterns(product: MatMul) -> AccessPatterns:
     """Return the access patterns: two matrices are read, the second of which is a weight, and one is written."""
     rows, columns, depth = product.rows, product.columns, product.depth
     return AccessPatterns(
@@ -184,7 +184,7 @@ def _access_patterns(product: Product) -> AccessPatterns:
     )
 
 
-def _sketches(product: Product) -> tuple[Sketch, ...]:
+def _sketches(product: MatMul) -> tuple[Sketch, ...]:
     spatial = (Tile(product.rows, 4, 64, "s0:i"), Tile(product.columns, 4, 64, "s1:j"))
     reduction = Tile(product.depth, 2, 64, "r2:k")
     rest: tuple[Axis, ...] = (_UNROLL, Location(_LOCATIONS))

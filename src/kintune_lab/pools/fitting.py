@@ -12,7 +12,7 @@ from kintune.search.ranking import best_of, pair_accuracy, recall
 from kintune_lab.families.samples import SubgraphSamples
 from kintune_lab.pools.pool import Pool
 
-__all__ = ["Capacity", "Fit", "Split", "split_pool", "train_models", "try_models"]
+__all__ = ["Capacity", "ModelFit", "Split", "split_pool", "train_models", "try_models"]
 
 TEST_SHARE = 0.25
 
@@ -39,7 +39,7 @@ class Split(msgspec.Struct, frozen=True):
         return Split({w: m.take(np.arange(min(samples, len(m)))) for w, m in self.train.items()}, self.test)
 
 
-class Fit(msgspec.Struct, frozen=True):
+class ModelFit(msgspec.Struct, frozen=True):
     """How a grouping's models ranked one subgraph's part to be tried on."""
 
     workload: str
@@ -93,12 +93,12 @@ def train_models(
 
 def try_models(
     test: Mapping[str, SubgraphSamples], families: Mapping[str, str], models: Mapping[str, Trees]
-) -> Iterator[Fit]:
+) -> Iterator[ModelFit]:
     """Yields how well the model of each subgraph's family ranks its samples."""
     for workload, measured in test.items():
         scores = models[families[workload]].predict(measured.features)
         accuracy, pairs = pair_accuracy(scores, measured.times_us)
-        yield Fit(
+        yield ModelFit(
             workload=workload,
             family=families[workload],
             pair_accuracy=accuracy,

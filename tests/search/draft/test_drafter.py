@@ -21,7 +21,7 @@ from kintune.search.propose import propose
 from kintune.search.space import Draft
 from kintune.search.subgraph import SubgraphState
 from kintune.search.training_rows import WIDTH
-from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace, tiny_product
 
 
 class Estimate:
@@ -34,7 +34,7 @@ class Estimate:
 
 @pytest.fixture
 def space() -> SyntheticSpace:
-    return SyntheticSpace([Product("p", 56, 128, 64), tiny_product("tiny")])
+    return SyntheticSpace([MatMul("p", 56, 128, 64), tiny_product("tiny")])
 
 
 def _state(space: SyntheticSpace, workload: str, measured: int = 12) -> SubgraphState:
@@ -157,7 +157,7 @@ def test_the_best_are_verified_until_as_many_are_new_programs_as_are_wanted(
             numbers = [c.decisions[0][0] for c in candidates]
             return [None if n in wrong else Draft(of(others.get(n, n)), np.zeros(0, np.float32)) for n in numbers]
 
-    state = SubgraphState(Product("p", 1, 1, 1).subject, "op:dense")
+    state = SubgraphState(MatMul("p", 1, 1, 1).subject, "op:dense")
     state.times_us = {of(number): 1.0 for number in measured}
     found, invalid = drafter._verified(
         {of(number): "first" for number in first},
@@ -202,7 +202,7 @@ def test_more_samples_let_the_drafter_rank_more_candidates(count: int, samples: 
         def fields(self, workload: str) -> Sequence[Field]:
             return [*super().fields(workload)] * 2
 
-    space = Twice([Product("p", 56, 128, 64)])
+    space = Twice([MatMul("p", 56, 128, 64)])
     state = _state(space, "p", 3)
     asked: list[tuple[int, int]] = []
 
@@ -240,7 +240,7 @@ def test_register_tiles_take_turns_of_eight_and_a_turn_lowers_the_score_by_one(
     encoding = Encoding([Sketch("p", "s", b"", axes)])
     ranked = [Candidate("p", "s", ((8 // tile, 1, 1, tile), (1, 1024), (n,))) for n, tile in enumerate(tiles)]
     scores = -np.arange(len(ranked), dtype=np.float32)
-    state = SubgraphState(Product("p", 1, 1, 1).subject, "op:dense")
+    state = SubgraphState(MatMul("p", 1, 1, 1).subject, "op:dense")
     state.times_us = {candidate: 1.0 for n, candidate in enumerate(ranked) if n in measured}
     found = drafter._diversified(encoding, Ranked(encoding.encode(ranked), scores), most, state)
     looked_at = [n for n in range(min(len(ranked), most + state.tried)) if n not in measured]

@@ -12,7 +12,7 @@ from kintune.core.candidate import UNTUNED, Candidate
 from kintune.core.config import JobSpec
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_results import Prepared, StageName
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 from kintune.tuning.job.finalists import FINALISTS
 from tests.support.rehearsal import Cast, Rehearsal
 from tests.support.toy_runs import ended, time_us, with_limits
@@ -53,7 +53,7 @@ def test_who_was_not_the_fastest_at_first_can_win() -> None:
 
 
 def test_of_subgraphs_that_hardly_matter_three_are_timed_again() -> None:
-    space = SyntheticSpace([Product("w0", 512, 512, 512, weight=50), Product("w1", 16, 64, 16)])
+    space = SyntheticSpace([MatMul("w0", 512, 512, 512, weight=50), MatMul("w1", 16, 64, 16)])
 
     class Equal(Cast):
         def time(self, candidate: Candidate, kind: str) -> Outcome:

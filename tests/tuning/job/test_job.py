@@ -15,7 +15,7 @@ from kintune.core.outcome import Outcome, Status
 from kintune.core.report import StopReason
 from kintune.core.stage_requests import Built
 from kintune.core.stage_results import Profiled, StageName
-from kintune.testing.synthetic_space import Product, SyntheticSpace, tiny_product
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace, tiny_product
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended, profiled, time_us, with_limits
 from tests.support.toy_tools import ToyTools, toy_space, toy_spec
@@ -160,7 +160,7 @@ class TestLimits:
             def space(self) -> SyntheticSpace:
                 return self.tiny
 
-            tiny = SyntheticSpace([tiny_product("w0"), Product("trivial0", 2, 4, 1)])
+            tiny = SyntheticSpace([tiny_product("w0"), MatMul("trivial0", 2, 4, 1)])
 
         summary = ended(Rehearsal(lambda: Tiny(tunable=1), with_limits(trials=10_000)).run())
         assert summary.reason == "converged"

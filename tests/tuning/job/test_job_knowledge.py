@@ -12,7 +12,7 @@ from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_requests import Built
 from kintune.core.stage_results import KnowledgeUse, KnownCandidate, StageName
 from kintune.core.workload import Subgraph
-from kintune.testing.synthetic_space import Product
+from kintune.testing.synthetic_space import MatMul
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import BUILD_FAILED, KNOWLEDGE, ended, profiled, with_limits
 from tests.support.toy_tools import ToyTools, toy_space, toy_spec
@@ -102,7 +102,7 @@ class TestPeak:
         """No search may end since a time seems impossible."""
 
         class Saving(ToyTools):
-            def _subgraph(self, product: Product) -> Subgraph:
+            def _subgraph(self, product: MatMul) -> Subgraph:
                 return msgspec.structs.replace(super()._subgraph(product), least_flops=product.flops / 4)
 
         plain, saving = self.bounds(Rehearsal(ToyTools, PROSPECT).run()), self.bounds(Rehearsal(Saving, PROSPECT).run())

@@ -11,16 +11,16 @@ import pytest
 from kintune.core.config import Options, Strategy
 from kintune.core.messages import Committed
 from kintune.core.stage_results import StageName, Summary, Updated
-from kintune.testing.synthetic_space import Product, SyntheticSpace
+from kintune.testing.synthetic_space import MatMul, SyntheticSpace
 from tests.support.rehearsal import Cast, PlainJournal, Rehearsal
 from tests.support.toy_runs import ended
 from tests.support.toy_tools import ToyTools, toy_spec
 
 SPACE = SyntheticSpace(
     [
-        Product("w0", 64, 64, 64, operator="dense"),
-        Product("w1", 64, 256, 64, operator="conv2d"),
-        Product("w2", 48, 192, 64, operator="pool"),
+        MatMul("w0", 64, 64, 64, operator="dense"),
+        MatMul("w1", 64, 256, 64, operator="conv2d"),
+        MatMul("w2", 48, 192, 64, operator="pool"),
     ]
 )
 SPEC = toy_spec(
