@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from onnx import defs
 
-from kintune.models.converters.library import declared, standard
+from kintune.models.converters.declared import declared, standard
 from kintune.service.known_operators import left_to_onnxruntime
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kintune.models.converters.library import declared, standard
+from kintune.models.converters.declared import declared, standard
 
 __all__ = ["left_to_onnxruntime"]
 

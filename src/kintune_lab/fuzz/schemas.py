@@ -13,7 +13,7 @@ import numpy as np
 from onnx import defs
 from onnx.defs import OpSchema
 
-from kintune.models.converters.library import standard
+from kintune.models.converters.declared import standard
 from kintune_lab.fuzz.drawing import Attributes, Drawer, NoSuchValue
 from kintune_lab.fuzz.graph import DrawnGraph
 from kintune_lab.fuzz.rules.table import ATTRIBUTES, OTHERS, QUANTISED, RULES, SHARES
