@@ -65,6 +65,15 @@ def test_is_offered_where_zeros_cost_less_than_it_saves(here: Any) -> None:
         assert not blocked.variants(workload(narrow), here)
 
 
+def test_it_comes_before_the_plain_sum(here: Any) -> None:
+    """What is compiled without measuring has the first program, and Winograd's has less arithmetic."""
+    from kintune.compiler.programs.registry import applicable
+
+    module = workload(Case(height=32, width=32, channels=96, filters=32))
+    names = [program.name for program, _, _ in applicable(module, cpu_target("znver4"))]
+    assert names.index("winograd_blocked") < names.index("vectors")
+
+
 @pytest.mark.parametrize(
     "changes",
     [

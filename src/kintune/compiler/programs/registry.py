@@ -31,6 +31,7 @@ PROGRAMS: tuple[Program, ...] = (
     AttentionProgram(),
     NarrowAttention(),
     RecurrentProgram(),
+    BlockedWinograd(),
     VectorSum(),
     DepthwiseConvolution(),
     RowProgram(),
@@ -39,7 +40,6 @@ PROGRAMS: tuple[Program, ...] = (
     BlockwiseProduct(),
     ByteTiles(),
     ByteProducts(),
-    BlockedWinograd(),
 )
 """The programs, the most promising first where several compute a workload."""
 
