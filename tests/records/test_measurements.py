@@ -121,3 +121,12 @@ def test_every_row_of_a_table_with_checksums_has_one() -> None:
     sums = [table.columns["checksum"] for table in METADATA.tables.values() if "checksum" in table.columns]
     assert len(sums) == len(METADATA.tables) - 1  # blobs are their own
     assert not any(column.nullable for column in sums)
+
+
+def test_all_that_get_another_candidate_are_counted() -> None:
+    with Store.open(":memory:") as store:
+        workload, of = add_workload(store, "conv"), store.measurements
+        ids = [of.add(measurement(workload, index, 1.0)) for index in range(3)]
+        candidates = [measurement(workload, index).candidate for index in (10, 11, 12)]
+        assert of.rename(dict(zip(ids, candidates, strict=True))) == 3
+        assert [each.candidate for each in of.find()] == candidates
