@@ -443,15 +443,16 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
         ("DeformConv", "GridSample", "MaxRoiPool", "RoiAlign"),
         lambda node, operands: _has_special(node, operands) or _is_empty(node, operands),
     ),
-    "AffineGrid": _has_special,
+    **dict.fromkeys(("AffineGrid", "Det"), _has_special),
 }
 """Operators whose results are not defined for some values, or depend on how a runtime computes.
 
 Not defined are numbers out of the range of an integer type, integers divided by zero, elements written twice, the bits
 and the order of NaN (onnxruntime's Hardmax treats it in half precision as it does not in float32), and coordinates that
-are no numbers.  onnxruntime has NaN for the mean of infinities.  In a product of three tensors an infinity may meet
-another before it is summed.  How a variance is computed decides whether an infinite one leaves the bias or NaN.
-onnxruntime clamps NaN and infinities in recurrent layers; zeros between the weights of a transposed convolution make
-NaN of infinities, as Fourier transforms and resizing do; short windows are rounding alone.  It does not write quantised
-products of no elements, and ends the process where RoiAlign has an image without pixels.
+are no numbers.  onnxruntime has NaN for the mean of infinities, and an infinity may meet another in a determinant.  In
+a product of three tensors an infinity may meet another before it is summed.  How a variance is computed decides whether
+an infinite one leaves the bias or NaN.  onnxruntime clamps NaN and infinities in recurrent layers; zeros between the
+weights of a transposed convolution make NaN of infinities, as Fourier transforms and resizing do; short windows are
+rounding alone.  It does not write quantised products of no elements, and ends the process where RoiAlign has an image
+without pixels.
 """

@@ -36,7 +36,8 @@ def test_indices_are_cut_and_matrices_beside_vectors_transposed() -> None:
         assert undefined(node, {"a": matrix, "b": vector}) is expected
 
 
-def test_means_of_infinities_are_not_compared() -> None:
+def test_determinants_and_means_of_infinities_are_not_compared() -> None:
+    assert undefined(helper.make_node("Det", ["x"], ["y"]), {"x": np.array([[1, np.inf], [0, 1]], np.float32)})
     given = {"x": np.array([1, np.inf], np.float32), "s": np.ones(2, np.float32)}
     for outputs, expected in ((["y"], False), (["y", "mean"], True)):
         assert undefined(helper.make_node("LayerNormalization", ["x", "s"], outputs), given) is expected
