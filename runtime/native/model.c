@@ -23,6 +23,25 @@ static bool are_weights_whole(const kt_model *model) {
   return kt_checksum(model->weights.data, model->weights.nbytes) == model->weights_checksum;
 }
 
+static bool is_same_stamp(kt_stamp one, kt_stamp other) {
+  return one.written == other.written && one.changed == other.changed;
+}
+
+/* Whether later changes give another stamp: clocks of file systems tick every 1 to 10 ms. */
+static bool is_settled(kt_stamp stamp) {
+  struct timespec time;
+  clock_gettime(CLOCK_REALTIME, &time);
+  int64_t age = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+  age -= stamp.written > stamp.changed ? stamp.written : stamp.changed;
+  return age < 0 || age > SETTLED_NS;
+}
+
+/* The stamp of the file whose weights were verified; none while later changes may have the same one. */
+static kt_stamp verified_stamp(const kt_model *model) {
+  return (kt_stamp){atomic_load_explicit(&model->written, memory_order_relaxed),
+                    atomic_load_explicit(&model->changed, memory_order_relaxed)};
+}
+
 /* Whether a kernel may use weights as indices. */
 static bool may_be_indices(const kt_plan_tensor *tensor) {
   if (tensor->place != KT_AT_WEIGHTS || tensor->kind == KT_FLOAT || tensor->kind == KT_BFLOAT) return false;
@@ -53,7 +72,8 @@ static kt_status load_weights(kt_model *model, const kt_plan *plans, uint32_t co
   kt_file_expect(&model->file, model->weights);
   model->weights_checksum = header->weights_checksum;
   kt_stamp stamp = {0, 0};
-  if (model->file.watch != NULL) kt_watch_look(model->file.watch, &stamp);
+  if (model->file.watch != NULL && kt_watch_look(model->file.watch, &stamp) && !is_settled(stamp))
+    stamp = (kt_stamp){0, 0};
   atomic_store(&model->written, stamp.written);
   atomic_store(&model->changed, stamp.changed);
   for (uint32_t i = 0; i < count && status == KT_OK; i++) status = copy_indices(model, &plans[i]);
@@ -139,23 +159,9 @@ static kt_status changed_in_place(const kt_model *model) {
                  " renaming (mv), or open a private copy", model->path);
 }
 
-static bool is_same_stamp(kt_stamp one, kt_stamp other) {
-  return one.written == other.written && one.changed == other.changed;
-}
-
-/* Whether later changes give another stamp: clocks of file systems tick every 1 to 10 ms. */
-static bool is_settled(kt_stamp stamp) {
-  struct timespec time;
-  clock_gettime(CLOCK_REALTIME, &time);
-  int64_t age = (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-  age -= stamp.written > stamp.changed ? stamp.written : stamp.changed;
-  return age < 0 || age > SETTLED_NS;
-}
-
 kt_status kt_model_check(kt_model *model, kt_stamp *stamp) {
   kt_watch *watch = model->file.watch;
-  kt_stamp verified = {atomic_load_explicit(&model->written, memory_order_relaxed),
-                       atomic_load_explicit(&model->changed, memory_order_relaxed)};
+  kt_stamp verified = verified_stamp(model);
   *stamp = verified;
   if (watch == NULL) return KT_OK;
   if (!kt_watch_look(watch, stamp)) return changed_in_place(model);
@@ -174,9 +180,11 @@ kt_status kt_model_check(kt_model *model, kt_stamp *stamp) {
 kt_status kt_model_check_again(kt_model *model, kt_stamp stamp) {
   kt_watch *watch = model->file.watch;
   kt_stamp now = stamp;
-  if (watch == NULL || (kt_watch_look(watch, &now) && is_same_stamp(now, stamp))) return KT_OK;
+  if (watch == NULL) return KT_OK;
   if (!kt_watch_look(watch, &now) || now.written != stamp.written) return changed_in_place(model);
-  return kt_model_check(model, &now);
+  if (!is_same_stamp(now, stamp)) return kt_model_check(model, &now);
+  if (is_same_stamp(stamp, verified_stamp(model)) || are_weights_whole(model)) return KT_OK;
+  return changed_in_place(model); /* written to twice within a tick */
 }
 
 static kt_status open_file(kt_file file, const char *path, int32_t variant, kt_model **made) {

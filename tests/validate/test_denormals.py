@@ -14,6 +14,7 @@ from kintune.core.model import Tensor
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.runtime.hybrid_package import write_hybrid
+from kintune.validate import validation_run
 from kintune.validate.validation import TUNED, validate_executable
 from tests.support.toy_model import calling, manifest
 
@@ -67,10 +68,14 @@ def test_flushing_is_compared_with_flushing_and_what_it_changes_is_said(tmp_path
     assert note.startswith("Flushing denormal numbers to zero changes outputs of the model itself (--keep-denormals")
 
 
-def test_onnxruntime_with_its_option_is_timed_where_that_is_faster(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ratio", "timed"), [(0.5, {"onnxruntime_flushing"}), (1.0, set())])
+def test_onnxruntime_with_its_option_is_timed_where_that_is_faster(
+    ratio: float, timed: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some processors compute with denormal numbers as fast as with others, so the ratio of times is given."""
+    monkeypatch.setattr(validation_run, "paired_ratio", lambda *_: ratio)
     found = validated(tmp_path, 1e-39)
-    assert set(found.latency_ms) == {TUNED, "onnxruntime", "onnxruntime_flushing"}
-    assert min(found.latency_ms["onnxruntime_flushing"]) < min(found.latency_ms["onnxruntime"])
+    assert set(found.latency_ms) == {TUNED, "onnxruntime"} | timed
 
 
 @pytest.mark.parametrize(("factor", "keep"), [(1e-39, True), (1e-3, False)])

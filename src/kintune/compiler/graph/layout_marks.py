@@ -20,6 +20,7 @@ import tvm_ffi
 from kintune.compiler.graph.rewriting import kernels_pass
 from kintune.compiler.space.replay import LAYOUT_FREE, weight_positions
 from kintune.compiler.tir import nodes_in
+from kintune.models.blockwise import ANNOTATION as BLOCKWISE
 
 __all__ = ["CheckLayoutMarks", "fixed_layouts"]
 
@@ -121,8 +122,9 @@ class _Reading:
         self._fixed |= loaded.keys() - declared
         self._fixed |= {buffer for buffer, places in loaded.items() if len(places) > 1}
         domains = {variable.var: variable.dom for variable in block.iter_vars}
+        blockwise = BLOCKWISE in (block.annotations or {})  # one scale for many inputs, which their program knows
         for buffer, places in loaded.items():
-            if not all(_is_forward(buffer.shape, indices, domains) for indices in places.values()):
+            if not blockwise and not all(_is_forward(buffer.shape, indices, domains) for indices in places.values()):
                 self._fixed.add(buffer)
         if all(variable.iter_type != _SUMMED for variable in block.iter_vars):
             for region in block.writes:
