@@ -39,7 +39,7 @@ def suite() -> Iterator[Suite]:
 @pytest.fixture(scope="module")
 def some(suite: Suite) -> Verdicts:
     """Verdicts on some cases, which run on extreme inputs, too."""
-    return run_suite(suite, extremes=True, names={*representatives(suite.operators, 48), *read_list(LIST.read_text())})
+    return run_suite(suite, extremes=True, names={*representatives(suite.operators, 96), *read_list(LIST.read_text())})
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_some_refused_cases_are_right_with_nodes_in_onnxruntime(suite: Suite) ->
 
 
 def test_programs_of_the_rule_compute_the_same_in_some_cases(suite: Suite) -> None:
-    assert faults(run_suite(suite, rules=True, names=list(suite.operators)[::48])) == {}
+    assert faults(run_suite(suite, rules=True, names=list(suite.operators)[::96])) == {}
 
 
 @pytest.mark.slow

@@ -127,6 +127,24 @@ def _of_equal_elements(
     return {node.output[0]: np.where(equal & np.isnan(found), 0.0, found).astype(found.dtype)}
 
 
+def _of_equal_planes(
+    evaluator: Evaluator, node: NodeProto, values: Mapping[str, Value], computed: _Outputs
+) -> _Outputs:
+    """A normalisation of planes with the bias alone where all elements of a plane are equal."""
+    data, _, bias = (np.asarray(values[name]) for name in node.input)
+    axes = tuple(range(2, data.ndim))
+    low, high = data.min(axes, keepdims=True), data.max(axes, keepdims=True)
+    found = np.asarray(computed[node.output[0]])
+    by_channel = bias.reshape(1, -1, *[1] * len(axes))
+    return {node.output[0]: np.where(np.isfinite(high) & (low == high), by_channel, found).astype(found.dtype)}
+
+
+def _has_equal_planes(node: NodeProto, operands: _Operands) -> bool:
+    data = np.asarray(operands[0])
+    axes = tuple(range(2, data.ndim))
+    return bool(data.size and (data.min(axes) == data.max(axes)).any()) and not _has_large(node, operands)
+
+
 def _of_responses(evaluator: Evaluator, node: NodeProto, values: Mapping[str, Value], computed: _Outputs) -> _Outputs:
     """A normalisation by the squares of neighbouring channels, in float32 at least."""
     data = np.asarray(values[node.input[0]])
@@ -200,6 +218,12 @@ DIFFERENCES: tuple[KnownDifference, ...] = (
         frozenset({"MeanVarianceNormalization"}),
         "onnxruntime leaves out what is added to the deviation, so that equal elements are NaN",
         expected=_of_equal_elements,
+    ),
+    KnownDifference(
+        frozenset({"InstanceNormalization"}),
+        "onnxruntime multiplies before it subtracts the mean, so that equal elements become what rounding leaves",
+        _has_equal_planes,
+        expected=_of_equal_planes,
     ),
     KnownDifference(
         frozenset({"QLinearSoftmax"}),

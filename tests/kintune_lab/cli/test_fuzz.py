@@ -26,7 +26,7 @@ def _campaign(kintune: Kintune, what: str, graphs: int, seed: int, folder: Path)
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("what", "graphs"), [("onnx", 50), ("quantised", 3), ("candidates", 4)])
+@pytest.mark.parametrize(("what", "graphs"), [("onnx", 30), ("quantised", 3), ("candidates", 4)])
 def test_drawn_graphs_compute_what_the_references_do(kintune: Kintune, tmp_path: Path, what: str, graphs: int) -> None:
     _campaign(kintune, what, graphs, _SEED, tmp_path)
 

@@ -19,6 +19,16 @@ def test_equal_elements_have_the_mean() -> None:
     np.testing.assert_allclose(np.asarray(found)[0], [0, -1, np.nan, np.nan, np.nan], rtol=1e-6)
 
 
+def test_planes_of_one_element_become_the_bias() -> None:
+    """onnxruntime multiplies 1e3 by a factor, and subtracts as much again."""
+    node = helper.make_node("InstanceNormalization", ["x", "s", "b"], ["y"])
+    x = np.array([[[1e3, 1e3], [1, 2]]], np.float32)
+    values = {"x": x, "s": np.array([0.3, 1], np.float32), "b": np.array([0.1, 0], np.float32)}
+    found = np.asarray(expected_of(Evaluator(13), node, values)[0]["y"])
+    np.testing.assert_array_equal(found[0, 0], np.float32([0.1, 0.1]))
+    np.testing.assert_allclose(found[0, 1], [-1, 1], rtol=1e-4)
+
+
 def test_places_of_extremes_are_those_of_numbers_unless_nan_comes_first() -> None:
     """onnxruntime has the place of the NaN where a tensor has one axis."""
     for data, wanted in (([-1, np.nan, 1], 2), ([np.nan, 1, 2], 0), ([-np.inf, np.nan], 0), ([3, 1], 0)):
