@@ -29,6 +29,13 @@ def test_planes_of_one_element_become_the_bias() -> None:
     np.testing.assert_allclose(found[0, 1], [-1, 1], rtol=1e-4)
 
 
+def test_smoothed_negative_bytes_stay_negative() -> None:
+    attributes = {"mode": "linear", "antialias": 1}
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **attributes)
+    values = {"x": np.array([[[[-100, 100], [-100, 100]]]], np.int8), "sizes": np.array([1, 1, 1, 2], np.int64)}
+    np.testing.assert_array_equal(expected_of(Evaluator(19), node, values)[0]["y"], [[[[-100, 100]]]])
+
+
 def test_places_of_extremes_are_those_of_numbers_unless_nan_comes_first() -> None:
     """onnxruntime has the place of the NaN where a tensor has one axis."""
     for data, wanted in (([-1, np.nan, 1], 2), ([np.nan, 1, 2], 0), ([-np.inf, np.nan], 0), ([3, 1], 0)):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -56,6 +57,12 @@ def test_where_the_largest_elements_of_equal_parts_are(compare: Compare) -> None
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_parts_of_other_types(compare: Compare, dtype: Any) -> None:
     compare(lambda x: functional.adaptive_max_pool2d(x, (3, 2)), draw(1, 2, 7, 8).to(dtype), tolerance=0)
+
+
+def test_the_largest_of_numbers_that_are_none_is_the_last(compare: Compare) -> None:
+    """As in eager mode; the program that PyTorch writes out has the first."""
+    rows = torch.tensor([[math.nan] * 5, [1.0, math.nan, 2.0, math.nan, 3.0], [-math.inf] * 5])
+    compare(lambda x: functional.adaptive_max_pool1d(x, 1, return_indices=True), rows)
 
 
 def test_resizing_in_double_precision(compare: Compare) -> None:

@@ -19,9 +19,9 @@ __all__ = ["input_names", "output_names", "prepare"]
 _KEPT: tuple[str, ...] = ("scaled_dot_product_attention.default", "linear.default", "matmul.default", "roll.default")
 _KEPT += tuple(f"{kind}_pad{n}d.default" for kind in ("reflection", "replication") for n in (1, 2, 3))
 _WRITTEN_OUT: tuple[str, ...] = ("grid_sampler_2d", "upsample_bicubic2d", "upsample_trilinear3d")
-_WRITTEN_OUT += ("adaptive_max_pool2d", "index_add", "triu_indices", "tril_indices", "native_dropout")
+_WRITTEN_OUT += ("index_add", "triu_indices", "tril_indices", "native_dropout")
 _WRITTEN_OUT += ("affine_grid_generator", "nan_to_num", "upsample_nearest3d")
-_WRITTEN_OUT += ("adaptive_max_pool3d", "ldexp", "as_strided_copy", "narrow_copy", "permute_copy", "unbind_copy")
+_WRITTEN_OUT += ("ldexp", "as_strided_copy", "narrow_copy", "permute_copy", "unbind_copy")
 _WRITTEN_OUT += tuple(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3))
 
 
