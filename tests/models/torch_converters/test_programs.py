@@ -251,7 +251,14 @@ def test_running_extremes_and_medians(compare: Compare) -> None:
         return (
             *(*x.cummax(1), *x.cummin(0), *i.cummax(-1), *i.cummin(-1), *gap.cummax(0), *gap.cummin(0)),
             *(x.median(), i.median(), gap.median(), *x.median(1), *x.median(0, keepdim=True), gap.median(0)[0]),
-            *(*x.kthvalue(2, 1), i.kthvalue(3, 1)[0], x[0, 0].median(), *x[0, 0].cummax(0)),
+            *(
+                *gap.kthvalue(2),
+                gap.kthvalue(5)[0],
+                *x.kthvalue(2, 1),
+                i.kthvalue(3, 1)[0],
+                x[0, 0].median(),
+                *x[0, 0].cummax(0),
+            ),
         )
 
     gap = torch.tensor([1.0, 3.0, float("nan"), 2.0, 5.0])

@@ -268,8 +268,17 @@ def _kth_value(t: Translation, a: SimpleNamespace) -> Expression:
         return (a.self, t.full((), 0, "int64"))
     value = _sortable(t, a.self)
     axis = a.dim % len(shape_of(value))
-    k = getattr(a, "k", (shape_of(value)[axis] + 1) // 2)  # a median is the lower one of two
-    found, where = _kth(t, value, k, axis, a.keepdim)
+    size, dtype = shape_of(value)[axis], dtype_of(value)
+    k = getattr(a, "k", (size + 1) // 2)  # a median is the lower one of two
+    if not hasattr(a, "k") or not is_float(dtype):
+        found, where = _kth(t, value, k, axis, a.keepdim)
+        return (t.cast(found, dtype_of(a.self)), where)
+    unknown = t.emit(relax.op.isnan(value))  # the largest, as in a sort
+    known = t.emit(relax.op.where(unknown, t.const(math.inf, dtype), value))
+    found, where = _kth(t, known, k, axis, a.keepdim)
+    count = t.emit(relax.op.sum(t.cast(unknown, "int64"), axis=[axis], keepdims=a.keepdim))
+    few = t.emit(relax.op.greater(count, t.const(size - k, "int64")))
+    found = t.emit(relax.op.where(few, t.const(math.nan, dtype), found))
     return (t.cast(found, dtype_of(a.self)), where)
 
 
