@@ -67,9 +67,7 @@ class _Reading:
         self._sources: defaultdict[Any, set[Any]] = defaultdict(set)  # buffer or variable -> what it is computed from
         self._accesses: list[tuple[Any, set[Any]]] = []  # buffer, what its index is computed from
         self._fixed: set[Any] = set()
-        self._copied: defaultdict[Any, set[Any]] = defaultdict(
-            set
-        )  # buffer -> what blocks that sum nothing read for it
+        self._copied: defaultdict[Any, set[Any]] = defaultdict(set)  # buffer -> what it copies, without sums
         tvm_ffi.structural_walk(
             body,
             [
@@ -122,7 +120,7 @@ class _Reading:
         self._fixed |= loaded.keys() - declared
         self._fixed |= {buffer for buffer, places in loaded.items() if len(places) > 1}
         domains = {variable.var: variable.dom for variable in block.iter_vars}
-        blockwise = BLOCKWISE in (block.annotations or {})  # one scale for many inputs, which their program knows
+        blockwise = BLOCKWISE in (block.annotations or {})  # no sketch of MetaSchedule computes these sums
         for buffer, places in loaded.items():
             if not blockwise and not all(_is_forward(buffer.shape, indices, domains) for indices in places.values()):
                 self._fixed.add(buffer)

@@ -12,6 +12,7 @@ from tvm import relax
 from kintune.models.converters import convolution
 from kintune.models.converters.library import find
 from kintune.models.converters.node import Node, like
+from kintune.models.converters.products import gemm, product
 from kintune.models.converters.quantised import single
 from kintune.models.converters.registration import MICROSOFT, STANDARD, OnnxOperator
 from kintune.models.expressions import shape_of
@@ -62,33 +63,13 @@ def _quick_gelu(node: Node) -> Any:
     return _converted(node, "Swish", [node.required(0)], alpha=float(node.attributes.get("alpha", 1.702)))
 
 
-def _product(node: Node) -> Any:
-    """The product of two matrices, either of which may be transposed, times `alpha`."""
-    sides = []
-    for index, name in enumerate("AB"):
-        side = node.required(index)
-        rank = len(shape_of(side))
-        if node.attributes.get(f"trans{name}", 0) and rank > 1:
-            side = node.emit(relax.op.permute_dims(side, [*range(rank - 2), rank - 1, rank - 2]))
-        sides.append(side)
-    found = node.emit(relax.op.matmul(*sides))
-    alpha = float(node.attributes.get("alpha", 1.0))
-    return found if alpha == 1 else node.emit(relax.op.multiply(found, like(alpha, found)))
-
-
-def _gemm(node: Node) -> Any:
-    """A product to which a tensor may be added; with `beta` 0 that is not read, as in BLAS and onnxruntime."""
-    found, other = _product(node), node.operand(2)
-    beta = float(node.attributes.get("beta", 1.0))
-    if other is not None and beta != 0:
-        other = other if beta == 1 else node.emit(relax.op.multiply(other, like(beta, other)))
-        found = node.emit(relax.op.add(found, other))
+def _fused_gemm(node: Node) -> Any:
     given = {
         name: value
         for name in ("alpha", "beta", "gamma")
         if (value := node.attributes.get(f"activation_{name}")) is not None
     }
-    return _activated(node, found, given)
+    return _activated(node, gemm(node), given)
 
 
 def _fused_convolution(node: Node) -> Any:
@@ -175,14 +156,12 @@ def _rows(node: Node, at: int, index: Any) -> Any:
 
 
 OPERATORS = (
-    OnnxOperator("MatMul", lambda node: relax.op.matmul(node.required(0), node.required(1))),
     OnnxOperator("BiasGelu", _bias_gelu, domain=MICROSOFT),
     OnnxOperator("EmbedLayerNormalization", _embedding, domain=MICROSOFT),
     OnnxOperator("FastGelu", _fast_gelu, domain=MICROSOFT),
     OnnxOperator("FusedConv", _fused_convolution, domain=MICROSOFT),
-    OnnxOperator("FusedGemm", _gemm, domain=MICROSOFT),
-    OnnxOperator("Gemm", _gemm),
-    OnnxOperator("FusedMatMul", _product, domain=MICROSOFT, refused=_NOT_TRANSPOSED),
+    OnnxOperator("FusedGemm", _fused_gemm, domain=MICROSOFT),
+    OnnxOperator("FusedMatMul", product, domain=MICROSOFT, refused=_NOT_TRANSPOSED),
     OnnxOperator("QEmbedLayerNormalization", _quantised_embedding, domain=MICROSOFT),
     OnnxOperator("QuickGelu", _quick_gelu, domain=MICROSOFT),
 )
