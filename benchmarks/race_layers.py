@@ -182,8 +182,12 @@ def _raced(options: argparse.Namespace, chosen: list[layers.Layer], done: dict[s
         for start in range(0, len(waiting), options.at_once):
             some = waiting[start : start + options.at_once]
             folders = [Path(place, str(start), which) for which in ("before", "after")]
-            for source, folder in zip((options.before, options.after), folders, strict=True):
-                process = _built_by(source, [each.digest for each in some], options, folder)
+            sources = (options.before, options.after)
+            digests = [each.digest for each in some]
+            building = [
+                _built_by(source, digests, options, folder) for source, folder in zip(sources, folders, strict=True)
+            ]
+            for source, process in zip(sources, building, strict=True):
                 if process.wait():
                     sys.exit(f"{source} builds no layers: see above")
             for layer in some:

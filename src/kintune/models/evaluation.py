@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TypeProto, helper
 
+from kintune.models.byte_products import with_exact_products
 from kintune.models.integer_division import without_overflow
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS
 
@@ -42,8 +43,9 @@ def _may_be_special(dtype: _Type, values: _Values) -> bool:
     return (dtype is None or dtype.kind == "f") and (values is None or not np.isfinite(values).all())
 
 
-def _may_be_double(dtype: _Type, values: _Values) -> bool:
-    return dtype is None or dtype == np.float64
+def _may_be_wide(dtype: _Type, values: _Values) -> bool:
+    """Whether values may have more digits than float32 holds."""
+    return dtype is None or dtype == np.float64 or (dtype.kind in "iu" and dtype.itemsize > 2)
 
 
 def _is_beyond_doubles(dtype: _Type, values: _Values) -> bool:
@@ -59,12 +61,12 @@ _DEVIATIONS: dict[str, Callable[[_Type, _Values], bool]] = {
         ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"),
         lambda dtype, values: values is not None and not values.size,
     ),
-    "Shrink": _may_be_double,
+    "Shrink": _may_be_wide,
 }
 """Operators of which onnxruntime computes something else than their definition, by the first operand's type and values.
 
-It ignores most NaN in maxima, sums 64-bit integers in float64, computes Shrink of float64 in float32, and does not
-write quantised products of no elements; the others differ in single elements (equal ones of a
+It ignores most NaN in maxima, sums 64-bit integers in float64, computes Shrink of float64 and integers in float32, and
+does not write quantised products of no elements; the others differ in single elements (equal ones of a
 MeanVarianceNormalization are NaN).
 """
 
@@ -131,7 +133,10 @@ def _model(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -
 
 
 def open_session(model: ModelProto) -> onnxruntime.InferenceSession:
-    """A session on one CPU thread that does not optimise the graph, and logs fatal errors alone."""
+    """A session on one CPU thread that does not optimise the graph, and logs fatal errors alone.
+
+    Products of bytes are exact on all processors.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -139,4 +144,6 @@ def open_session(model: ModelProto) -> onnxruntime.InferenceSession:
     options.log_severity_level = LOG_FATAL
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        with_exact_products(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )

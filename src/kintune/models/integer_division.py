@@ -6,14 +6,15 @@ it wraps around, as sums and products do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes, subgraphs
+from kintune.models.node_changes import Constants, Types, change_nodes, with_constants
+from kintune.models.onnx_nodes import DEFAULT_DOMAINS, nodes
 
 __all__ = ["guard_divisions", "without_overflow"]
 
@@ -41,39 +42,17 @@ def guard_divisions(model: ModelProto) -> None:
 
     Those whose divisors are constants without -1 stay as they are.
     """
-    if not any(map(_is_division, nodes(model))) or not any(
-        _may_trap(node, constants) for node, constants in _with_constants(model.graph, {})
+    if any(map(_is_division, nodes(model))) and any(
+        _may_trap(node, constants) for node, constants in with_constants(model.graph, {})
     ):
-        return
-    try:
-        inferred = shape_inference.infer_shapes(model)
-    except Exception:  # it has its own exception types; nothing that it cannot read is run
-        return
-    _guard(model.graph, inferred.graph, {}, {})
+        change_nodes(model, _guarded)
 
 
 def _is_division(node: NodeProto) -> bool:
     return node.op_type in _DIVISIONS and node.domain in DEFAULT_DOMAINS and len(node.input) == 2
 
 
-def _with_constants(graph: GraphProto, outer: Mapping[str, TensorProto]) -> Iterator[tuple[NodeProto, Any]]:
-    """All nodes of the graph and of those inside it, with the constants that they see."""
-    constants = _constants(graph, outer)
-    for node in graph.node:
-        yield node, constants
-        for inner in subgraphs(node):
-            yield from _with_constants(inner, constants)
-
-
-def _constants(graph: GraphProto, outer: Mapping[str, TensorProto]) -> dict[str, TensorProto]:
-    found = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
-    for node in graph.node:
-        if node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
-            found[node.output[0]] = node.attribute[0].t
-    return found
-
-
-def _may_trap(node: NodeProto, constants: Mapping[str, TensorProto]) -> bool:
+def _may_trap(node: NodeProto, constants: Constants) -> bool:
     """Whether a node is a division that may be one of integers by -1, as far as constants tell."""
     if not _is_division(node) or node.input[1].startswith(_GUARD):
         return False
@@ -90,27 +69,11 @@ def _has(tensor: TensorProto, value: int) -> bool:
     return bool((numpy_helper.to_array(tensor) == value).any())
 
 
-def _guard(
-    graph: GraphProto, inferred: GraphProto, outer: Mapping[str, TensorProto], outer_types: Mapping[str, int]
-) -> None:
-    """Guards the divisions of a graph and of those inside it; `inferred` is the same graph with its types."""
-    constants = _constants(graph, outer)
-    types = {**outer_types, **{name: tensor.data_type for name, tensor in constants.items()}}
-    for port in (*inferred.input, *inferred.output, *inferred.value_info):
-        types[port.name] = port.type.tensor_type.elem_type
-    written: list[NodeProto] = []
-    for node, twin in zip(graph.node, inferred.node, strict=True):
-        for inner, inner_twin in zip(subgraphs(node), subgraphs(twin), strict=True):
-            _guard(inner, inner_twin, constants, types)
-        copy = NodeProto()
-        copy.CopyFrom(node)
-        if _may_trap(node, constants):
-            kind = types.get(node.input[1], types.get(node.input[0], types.get(node.output[0], 0)))
-            if kind in _TRAPPING:
-                written.extend(_operands(copy, kind))
-        written.append(copy)
-    del graph.node[:]
-    graph.node.extend(written)
+def _guarded(node: NodeProto, constants: Constants, types: Types) -> Iterator[NodeProto]:
+    if _may_trap(node, constants):
+        kind = types.get(node.input[1], types.get(node.input[0], types.get(node.output[0], 0)))
+        if kind in _TRAPPING:
+            yield from _operands(node, kind)
 
 
 def _operands(node: NodeProto, kind: int) -> Iterator[NodeProto]:

@@ -63,6 +63,14 @@ def _has_large(node: NodeProto, operands: _Operands) -> bool:
     )
 
 
+def _wraps(node: NodeProto, operands: _Operands) -> bool:
+    """Whether onnxruntime quantises blocks with quotients beyond 32-bit integers, which wrap there."""
+    if not attribute(node, "block_size", 0):
+        return False
+    data, scale = (np.abs(each.astype(np.float64)) for each in operands[:2])
+    return bool(data.size and scale.size and data.max() / max(scale.min(), np.finfo(np.float64).tiny) >= 1 << 31)
+
+
 def _sums_far(node: NodeProto, operands: _Operands) -> bool:
     """Whether sums of 64-bit integers may have more digits than float64 holds."""
     return any(isinstance(each, np.ndarray) and deviates("ReduceSum", each.dtype, each) for each in operands)
@@ -216,8 +224,8 @@ DIFFERENCES: tuple[KnownDifference, ...] = (
     ),
     KnownDifference(
         frozenset({"Shrink"}),
-        "onnxruntime computes float64 in float32",
-        lambda node, operands: operands[0].dtype == np.float64,
+        "onnxruntime computes float64 and integers in float32",
+        lambda node, operands: operands[0].dtype == np.float64 or operands[0].dtype.kind in "iu",
         expected=_by_reference,
     ),
     KnownDifference(
@@ -472,7 +480,7 @@ _UNDEFINED: dict[str, Callable[[NodeProto, _Operands], bool]] = {
     **dict.fromkeys(("TopK", "Hardmax"), _has_nan),
     "BitCast": _has_nan,
     "Unique": _has_nan,
-    "QuantizeLinear": _has_nan,
+    "QuantizeLinear": lambda node, operands: _has_nan(node, operands) or _wraps(node, operands),
     **dict.fromkeys(
         ("DynamicQuantizeLinear", "DynamicQuantizeMatMul"),
         lambda node, operands: _has_special(node, operands) or _is_denormal(operands[0]) or _is_empty(node, operands),

@@ -81,5 +81,9 @@ def test_old_operator_sets(compare: Any, make_case: Any) -> None:
 
 def test_integers_are_rounded_after_each_axis_with_antialias(compare: Any, make_case: Any) -> None:
     image = np.random.default_rng(0).integers(0, 256, (8, 12, 3)).astype(np.uint8)
-    attributes = {"axes": [0, 1], "mode": "linear", "antialias": 1}
-    compare([make_case("Resize", image, None, None, sizes(4, 6), constant=[3], **attributes)], 19, rtol=0, atol=0)
+    attributes = {"mode": "linear", "antialias": 1}
+    cases = [
+        make_case("Resize", image, None, None, sizes(*extents), constant=[3], axes=axes, **attributes)
+        for axes, extents in (([0, 1], (4, 6)), ([1, 0], (6, 4)))
+    ]
+    compare(cases, 19, rtol=0, atol=0)

@@ -77,8 +77,8 @@ class Calls(NamedTuple):
 class Tasks(NamedTuple):
     """`number` tasks, each of so many `loops`, which it runs so many `times`.
 
-    A task reads bytes from its `own` second cache, anywhere or in `order`, and from the `shared` one.  Other cores
-    write to the cache lines of `contended` rows of its results as well.
+    A task reads bytes from its `own` second cache, anywhere or in `order`, from the `shared` one, and from `far`.
+    Other cores write to the cache lines of `contended` rows of its results as well.
     """
 
     number: int
@@ -87,13 +87,14 @@ class Tasks(NamedTuple):
     own: float = 0.0
     order: float = 0.0
     shared: float = 0.0
+    far: float = 0.0
     contended: float = 0.0
 
 
 def cycles_of_tasks(tasks: Tasks, machine: Processor) -> float:
     """The estimated cycles of the core that has the most tasks."""
     own = tasks.own + (1 - _COVERED) * tasks.order
-    read = own / _OWN_BYTES + tasks.shared / _SHARED_BYTES + tasks.contended * _CONTENDED
+    read = own / _OWN_BYTES + tasks.shared / _SHARED_BYTES + tasks.far / _FAR_BYTES + tasks.contended * _CONTENDED
     return -(-tasks.number // machine.threads) * (tasks.times * sum(loop.cycles for loop in tasks.loops) + read + _TASK)
 
 

@@ -23,6 +23,7 @@ from kintune.compiler.kernels.image_tiles import (
     is_shared,
     tiles_of,
 )
+from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES
 from kintune.compiler.kernels.reading import Joined, joined
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.depthwise_loops import Tiling, convolve_depthwise, strips_of
@@ -108,7 +109,8 @@ class DepthwiseConvolution(SumProgram[VectorCase, Tiling]):
         strips = strips_of(channels, tiling.vectors * case.lanes)
         own_rows, own = -(-rows.results // tiling.blocks), -(-strips.number // tiling.parts)
         times = own_rows * min(own, channels / strips.width)  # that a row of a strip is computed
-        line = 4.0 * columns.size * strips.width
+        pixel = WORD_BYTES * strips.width
+        line = columns.size * float(max(pixel, LINE_BYTES) if tiling.tall else pixel)  # whole cache lines are fetched
         is_inside = rows.kernel * line * (1 if tiling.tall else own) <= _INSIDE * machine.caches[0]
         again = min(rows.stride, rows.kernel) if is_inside else rows.kernel
         read = times * again * line

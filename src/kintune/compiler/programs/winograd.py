@@ -37,6 +37,7 @@ OPERATIONS = {2: (32, 24), 4: (144, 120)}
 
 _MOVED = 72  # loads and stores of a transform, with the values that do not fit into registers
 _OWN = 0.75  # of the second cache, for a block
+_PASSES = 3.0  # over what is transformed where it does not stay there: fetched to be written, written, and read
 _SIZES = (4, 2)
 _LANES = (16, 8, 4)
 _SHARE = 0.8  # of the direct convolution's arithmetic, above which a variant is not offered
@@ -219,9 +220,9 @@ def _cycles(g: Geometry, b: Blocking, machine: Processor, multiplies: Instructio
     data, results = ((each + _MOVED) for each in OPERATIONS[g.m])
     transforms = Loop(tiles / machine.lanes, data * g.channels + results * filters)
     weights, own = size * g.places * g.channels * filters, g.places * tiles * (size * g.channels + 4 * filters)
-    shared = weights + (2 * own if own > _OWN * machine.caches[1] else 0)
+    far = _PASSES * own if own > _OWN * machine.caches[1] else 0.0
     products = Calls(kernel, g.places * tiles / b.rows * panels / b.parts)
-    return cycles_of_tasks(Tasks(b.blocks * b.parts, (products, transforms), shared=shared), machine)
+    return cycles_of_tasks(Tasks(b.blocks * b.parts, (products, transforms), shared=weights, far=far), machine)
 
 
 def _geometry(convolution: Contraction, size: int, lanes: int) -> Geometry:

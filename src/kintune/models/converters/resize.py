@@ -153,7 +153,7 @@ def _resized(
     result = data
     inside: NDArray[Any] = np.ones((1,) * len(shape), bool)
     rounds = bool(node.attributes.get("antialias", 0)) and "int" in dtype
-    for axis in reversed(axes) if rounds else axes:
+    for axis in sorted(axes, reverse=True) if rounds else axes:
         cropped = transformation == "tf_crop_and_resize"
         if axis.size == axis.output and axis.scale == 1:  # onnxruntime crops no such axis, either
             continue

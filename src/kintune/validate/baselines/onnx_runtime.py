@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from kintune.core.dtypes import numpy_dtype
+from kintune.models.byte_products import NAMES
 from kintune.models.final_sigmoids import exact_sigmoid, leave_out
 from kintune.models.given_draws import give_draws
 from kintune.models.wide_bfloat16 import widen_bfloat16
@@ -31,7 +32,7 @@ __all__ = ["OnnxRuntime", "OnnxRuntimeFlushing"]
 
 _ERRORS_ONLY = 3
 _PROVIDERS = ["CPUExecutionProvider"]
-_IN_BYTES = (b"MatMulInteger", b"ConvInteger", b"QLinearMatMul", b"QLinearConv")
+_IN_BYTES = tuple(name.encode() for name in sorted(NAMES))
 _SIZED = {"Range": 0, "Resize": 1, "Upsample": 1}  # operators, and the first of the inputs that extents depend on
 _NEWEST_FORMAT = re.compile(r"max supported IR version: (\d+)")
 _EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
