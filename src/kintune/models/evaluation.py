@@ -61,13 +61,14 @@ _DEVIATIONS: dict[str, Callable[[_Type, _Values], bool]] = {
         ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"),
         lambda dtype, values: values is not None and not values.size,
     ),
+    "Resize": lambda dtype, values: dtype is None or dtype == np.int8,
     "Shrink": _may_be_wide,
 }
 """Operators of which onnxruntime computes something else than their definition, by the first operand's type and values.
 
-It ignores most NaN in maxima, sums 64-bit integers in float64, computes Shrink of float64 and integers in float32, and
-does not write quantised products of no elements; the others differ in single elements (equal ones of a
-MeanVarianceNormalization are NaN).
+It ignores most NaN in maxima, sums 64-bit integers in float64, computes Shrink of float64 and integers in float32, does
+not write quantised products of no elements, and makes 0 of negative bytes in a Resize with antialias; the others differ
+in single elements (equal ones of a MeanVarianceNormalization are NaN).
 """
 
 
@@ -132,10 +133,10 @@ def _model(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def open_session(model: ModelProto) -> onnxruntime.InferenceSession:
+def open_session(model: ModelProto, *, exact: bool = True) -> onnxruntime.InferenceSession:
     """A session on one CPU thread that does not optimise the graph, and logs fatal errors alone.
 
-    Products of bytes are exact on all processors.
+    If it is `exact`, products of bytes do not saturate on any processor.
     """
     import onnxruntime
 

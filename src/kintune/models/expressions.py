@@ -25,6 +25,7 @@ __all__ = [
     "gelu_curve",
     "is_float",
     "is_integer",
+    "log1p",
     "rounded_to_bfloat16",
     "scatter_elements",
     "scatter_nd",
@@ -144,6 +145,17 @@ def standardised(emit: Emit, tensor: relax.Expr, axes: Sequence[int], epsilon: r
     variance = emit(relax.op.mean(emit(relax.op.multiply(centred, centred)), list(axes), keepdims=True))
     inverse = emit(relax.op.rsqrt(emit(relax.op.add(variance, epsilon))))
     return Standardised(emit(relax.op.multiply(centred, inverse)), mean, inverse)
+
+
+def log1p(emit: Emit, scalar: Callable[[float], relax.Expr], value: relax.Expr) -> relax.Expr:
+    """log(1 + x), corrected for the rounding of 1 + x; `scalar` makes a constant of the value's type."""
+    one = scalar(1)
+    sum_ = emit(relax.op.add(value, one))
+    logarithm = emit(relax.op.log(sum_))
+    ratio = emit(relax.op.divide(value, emit(relax.op.subtract(sum_, one))))
+    corrected = emit(relax.op.multiply(logarithm, ratio))
+    tiny, large = emit(relax.op.equal(sum_, one)), emit(relax.op.greater(value, scalar(1e7)))
+    return emit(relax.op.where(tiny, value, emit(relax.op.where(large, logarithm, corrected))))
 
 
 def gelu_curve(emit: Emit, scalar: Callable[[float], relax.Expr], data: relax.Expr, approximation: str) -> relax.Expr:

@@ -209,7 +209,8 @@ class Trial:
         among: Sequence[int] | None = None,
     ) -> GraphVerdict:
         """Compare what was found for all sets, or those `among` which it is to be compared."""
-        undecided, floor, overflows = "", floor_of(operators), may_lose_infinities(operators)
+        undecided, floor = "", floor_of(operators)
+        overflows = may_lose_infinities([self._subject.operators[at] for at in kept] or operators)
         for at, (computed, values) in enumerate(zip(found, self._sets, strict=True)):
             if among is not None and at not in among:
                 continue

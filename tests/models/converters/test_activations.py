@@ -34,6 +34,14 @@ def test_activations(compare: Any, make_case: Any) -> None:
     )
 
 
+def test_small_results_keep_their_digits(compare: Any, make_case: Any) -> None:
+    """The logarithm of a rounded `1 + exp(x)` loses them."""
+    x = np.linspace(-20, 40, 61, dtype=np.float32)
+    compare([make_case("Softplus", x), make_case("Mish", x)], 18, rtol=1e-6, atol=0)
+    with_limits = np.array([np.nan, np.inf, -np.inf, -3e38, 3e38, 0, 1e-40], np.float32)
+    compare([make_case("Softplus", with_limits), make_case("Mish", with_limits)], 18, rtol=1e-6, atol=1e-38)
+
+
 def test_a_sixth_is_a_float_of_32_bits(compare: Any, make_case: Any) -> None:
     compare([make_case("HardSwish", np.linspace(-4, 4, 17))], 18, rtol=1e-12, atol=1e-12)
 

@@ -12,7 +12,7 @@ from tvm import relax
 from kintune.models.converters.node import Node, like
 from kintune.models.converters.reduction import index_of_extreme
 from kintune.models.converters.registration import MICROSOFT, Convert, OnnxOperator
-from kintune.models.expressions import along_axis, dtype_of, gelu_curve, shape_of
+from kintune.models.expressions import along_axis, dtype_of, gelu_curve, log1p, shape_of
 
 __all__ = ["OPERATORS", "softmax"]
 
@@ -113,12 +113,23 @@ def _swish(node: Node, data: Any) -> Any:
 def _softplus(node: Node, data: Any) -> Any:
     """`log(1 + exp(data))`, written so that the exponential does not overflow."""
     power = node.emit(relax.op.exp(node.emit(relax.op.negative(node.emit(relax.op.abs(data))))))
-    rest = node.emit(relax.op.log(node.emit(relax.op.add(power, like(1, data)))))
+    rest = log1p(node.emit, lambda value: like(value, data), power)
     return relax.op.add(node.emit(relax.op.nn.relu(data)), rest)
 
 
 def _mish(node: Node, data: Any) -> Any:
-    return relax.op.multiply(data, node.emit(relax.op.tanh(node.emit(_softplus(node, data)))))
+    """`data * tanh(softplus(data))`: the tangent is `s / (s + 2)`, where `s` is `e * (e + 2)` and `e` is `exp(data)`.
+
+    Where the exponential may overflow, both parts of the fraction are divided by its square.
+    """
+    emit, two = node.emit, like(2, data)
+    power = emit(relax.op.exp(emit(relax.op.negative(emit(relax.op.abs(data))))))
+    twice = emit(relax.op.multiply(power, two))
+    square = emit(relax.op.multiply(power, power))
+    above = emit(relax.op.greater(data, like(0, data)))
+    upper = emit(relax.op.add(twice, emit(relax.op.where(above, like(1, data), square))))
+    rest = emit(relax.op.where(above, emit(relax.op.multiply(square, two)), two))
+    return relax.op.multiply(data, emit(relax.op.divide(upper, emit(relax.op.add(upper, rest)))))
 
 
 def _softsign(node: Node, data: Any) -> Any:

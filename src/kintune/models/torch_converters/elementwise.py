@@ -16,6 +16,7 @@ from kintune.models.expressions import (
     dtype_of,
     is_float,
     is_integer,
+    log1p,
     shape_of,
 )
 from kintune.models.torch_converters.formulas import choose, function_of
@@ -305,17 +306,8 @@ def _expm1(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _log1p(t: Translation, a: SimpleNamespace) -> Expression:
-    """log(1 + x), corrected for the rounding of 1 + x."""
     value = t.wide(t.cast(a.self, t.result.dtype))
-    dtype = dtype_of(value)
-    one = t.const(1, dtype)
-    sum_ = t.emit(relax.op.add(value, one))
-    logarithm = t.emit(relax.op.log(sum_))
-    ratio = t.emit(relax.op.divide(value, t.emit(relax.op.subtract(sum_, one))))
-    corrected = t.emit(relax.op.multiply(logarithm, ratio))
-    tiny = t.emit(relax.op.equal(sum_, one))
-    large = t.emit(relax.op.greater(value, t.const(1e7, dtype)))
-    return t.finish(t.emit(relax.op.where(tiny, value, t.emit(relax.op.where(large, logarithm, corrected)))))
+    return t.finish(log1p(t.emit, lambda number: t.const(number, dtype_of(value)), value))
 
 
 def _scaled_log(base: float) -> Converter:
