@@ -133,10 +133,10 @@ def _model(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def open_session(model: ModelProto, *, exact: bool = True) -> onnxruntime.InferenceSession:
+def open_session(model: ModelProto) -> onnxruntime.InferenceSession:
     """A session on one CPU thread that does not optimise the graph, and logs fatal errors alone.
 
-    If it is `exact`, products of bytes do not saturate on any processor.
+    Products of bytes do not saturate on any processor.
     """
     import onnxruntime
 

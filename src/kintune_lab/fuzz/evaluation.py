@@ -60,18 +60,18 @@ class Evaluator:
         self.opset = opset
         self._sessions: dict[tuple[Any, ...], Any] = {}
 
-    def run(self, node: NodeProto, values: Mapping[str, Value], *, exact: bool = True) -> dict[str, Value]:
-        """The outputs of a node in onnxruntime, in an `exact` session or another one (`open_session`).
+    def run(self, node: NodeProto, values: Mapping[str, Value]) -> dict[str, Value]:
+        """The outputs of a node in onnxruntime.
 
         Raises:
             Refused: onnxruntime does not take the node, or fails.
         """
         read = list(dict.fromkeys(used_tensors(node)))
-        key = (exact, node.output[0], *((n, kind_of(values[n]), extents_of(values[n])) for n in read))
+        key = (node.output[0], *((n, kind_of(values[n]), extents_of(values[n])) for n in read))
         try:
             session = self._sessions.get(key)
             if session is None:
-                session = self._sessions[key] = open_session(self.single(node, values), exact=exact)
+                session = self._sessions[key] = open_session(self.single(node, values))
             names = [name for name in node.output if name]
             return dict(zip(names, session.run(names, {name: values[name] for name in read}), strict=True))
         except Exception as error:  # onnxruntime has its own exception types

@@ -8,7 +8,7 @@ import numpy as np
 
 from kintune_lab.fuzz.evaluation import Evaluator, Refused, Value, extents_of
 from kintune_lab.fuzz.graph import DrawnCase, DrawnGraph
-from kintune_lab.fuzz.known import expected_of, undefined
+from kintune_lab.fuzz.known import error_of, expected_of, undefined
 from kintune_lab.fuzz.values import Array, draw_extreme, draw_ordinary, is_large
 
 __all__ = ["input_sets", "noisy_values", "with_noise"]
@@ -89,7 +89,11 @@ def noisy_values(case: DrawnCase, evaluator: Evaluator, values: Values, seed: in
                 computed = {name: _one_more_or_less(rng, np.asarray(value)) for name, value in computed.items()}
             if node.op_type in _TRANSFORMS:
                 computed = {name: _with_common_noise(rng, np.asarray(value)) for name, value in computed.items()}
-            found |= {name: with_noise(rng, value, whole=exact, least=size) for name, value in computed.items()}
+            error = error_of(node, [own[name] if name else None for name in node.input])
+            found |= {
+                name: _moved(rng, with_noise(rng, value, whole=exact, least=size), error)
+                for name, value in computed.items()
+            }
     except Refused:
         return None
     return found
@@ -105,6 +109,13 @@ def with_noise(rng: np.random.Generator, value: Value, *, whole: bool = True, le
     if isinstance(value, list):
         return [_noise_in(rng, each, whole, least) for each in value]
     return _noise_in(rng, np.asarray(value), whole, least)
+
+
+def _moved(rng: np.random.Generator, value: Value, error: float) -> Value:
+    """Floats with an error of this size added or subtracted; others as they are."""
+    if not error or isinstance(value, list) or value.dtype.name not in _NOISE:
+        return value
+    return np.asarray(value + error * rng.choice((-1.0, 1.0), value.shape)).astype(value.dtype)
 
 
 def _one_more_or_less(rng: np.random.Generator, array: Array) -> Array:

@@ -8,7 +8,14 @@ from onnx import TensorProto, helper
 
 from kintune_lab.fuzz.drawing import Drawer
 from kintune_lab.fuzz.evaluation import Evaluator, Refused
-from kintune_lab.fuzz.known import deviates_from_expected, expected_of, floor_of, may_lose_infinities, undefined
+from kintune_lab.fuzz.known import (
+    deviates_from_expected,
+    error_of,
+    expected_of,
+    floor_of,
+    may_lose_infinities,
+    undefined,
+)
 
 
 def test_equal_elements_have_the_mean() -> None:
@@ -144,3 +151,14 @@ def test_what_onnxruntime_computes_otherwise_is_known_by_its_values() -> None:
     for data, wanted, expected in (([1, 2], 2, False), ([1, np.inf], np.inf, False), ([1, np.nan], np.nan, True)):
         values = {"x": np.array(data, np.float32), "y": np.array(wanted, np.float32)}
         assert deviates_from_expected(Evaluator(13), node, values) is expected
+
+
+def test_zero_points_leave_an_error_of_the_sum_that_they_are_taken_off_with() -> None:
+    node = helper.make_node(
+        "MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=64, N=1, bits=8, block_size=64
+    )
+    x = np.full((1, 64), 29084.7, np.float32)
+    taken_off = x.sum() * np.float32(102)
+    unit = float(np.spacing(np.float32(taken_off)))
+    assert unit / 4 < error_of(node, [x, None, np.ones(1, np.float32)]) < 8 * unit
+    assert error_of(helper.make_node("Add", ["x", "x"], ["y"]), [x, x]) == 0
