@@ -111,11 +111,15 @@ def fit_formula(
         return Fit(Formula.of(values[0]))
     names = list(dict.fromkeys(name for point in points for name in point))
     common = math.gcd(*values)
+    fits = []
     for divisor, shared, name in itertools.product((1, *_DIVISORS), {1: None, common: None}, names):
         if found := _quotient([value // shared for value in values], points, name, divisor):
             quotient, doubt = found
-            formula = Formula((Product(shared, (quotient,)),))
-            return Fit(formula, None if doubt is None else {**points[0], name: doubt})
+            further = None if doubt is None else {**points[0], name: doubt}
+            fits.append(Fit(Formula((Product(shared, (quotient,)),)), further))
+    if fits:
+        formula, further = fits[0]
+        return Fit(formula, further or _telling(formula, [each.formula for each in fits[1:]], points))
     factors = list(dict.fromkeys([*(Quotient(((name, 1),)) for name in names), *known]))[:_MOST_FACTORS]
     columns = {each: [each.value(point) for point in points] for each in _monomials(factors)}
     for count in (1, 2):
@@ -128,6 +132,21 @@ def fit_formula(
                 products = [Product(by, each.factors) for each, by in zip(chosen, coefficients, strict=True)]
                 return Fit(Formula((*products, *([Product(constant)] if constant else []))))
     return None
+
+
+def _telling(
+    formula: Formula, others: Sequence[Formula], points: Sequence[Mapping[str, int]]
+) -> Mapping[str, int] | None:
+    """A point at which most of the others differ from the formula; None if none of them does between the points."""
+    most, telling = 0, None
+    for name in points[0]:
+        extents = [point[name] for point in points]
+        for extent in range(min(extents), max(extents)):
+            point = {**points[0], name: extent}
+            differing = sum(each.value(point) != formula.value(point) for each in others)
+            if differing > most:
+                most, telling = differing, point
+    return telling
 
 
 def _monomials(factors: Sequence[Quotient]) -> Iterator[Product]:
@@ -157,7 +176,7 @@ def _quotient(
         least = max(divisor * value - step * n for value, n in zip(values, at, strict=True))
         most = min(divisor * (value + 1) - 1 - step * n for value, n in zip(values, at, strict=True))
         if least <= most:
-            doubt = _between(step, divisor, (least, most), range(at[low], at[high] + 1))
+            doubt = _between(step, divisor, (least, most), range(at[low], at[high]))
             return Quotient(((name, step),), _usual(least, most, divisor), divisor), doubt
     return None
 
@@ -173,7 +192,7 @@ def _usual(least: int, most: int, divisor: int) -> int:
 def _between(step: int, divisor: int, constants: tuple[int, int], extents: range) -> int | None:
     """An extent at which about half of the quotients with these constants differ from the others, if there is one."""
     least, most = constants
-    middles = sorted(range(least + 1, most + 1), key=lambda constant: abs(2 * constant - least - most - 1))
+    middles = sorted(range(least + 1, most + 1), key=lambda constant: abs(2 * constant - least - most))
     for middle in middles:
         residue = -middle * pow(step, -1, divisor) % divisor
         first = extents.start + (residue - extents.start) % divisor

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.tvm
 
-SIZES = (12, 17, 26, 41, 43, 64)  # with all remainders of 4
+SIZES = (12, 15, 17, 26, 41, 43, 64)  # with all remainders of 4
 OTHER = 23  # a size that none of the modules was lowered for
 
 
