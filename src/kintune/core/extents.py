@@ -118,8 +118,8 @@ def fit_formula(
             further = None if doubt is None else {**points[0], name: doubt}
             fits.append(Fit(Formula((Product(shared, (quotient,)),)), further))
     if fits:
-        formula, further = fits[0]
-        return Fit(formula, further or _telling(formula, [each.formula for each in fits[1:]], points))
+        formula, doubted = fits[0]
+        return Fit(formula, doubted or _telling(formula, [each.formula for each in fits[1:]], points))
     factors = list(dict.fromkeys([*(Quotient(((name, 1),)) for name in names), *known]))[:_MOST_FACTORS]
     columns = {each: [each.value(point) for point in points] for each in _monomials(factors)}
     for count in (1, 2):
