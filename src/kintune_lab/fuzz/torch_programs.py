@@ -66,7 +66,7 @@ _SPREADING = (
 )  # what is not finite spreads otherwise than in eager mode
 _CASTS = ("byte", "char", "short", "int", "long")
 _UNCHECKED = "native_batch_norm"  # eager PyTorch writes outside of statistics that are shorter than the channels
-_PLACES = ("kthvalue", "topk")  # that of equal elements is any of theirs
+_PLACES = ("argsort", "kthvalue", "sort", "topk")  # that of equal elements is any of theirs
 _BOUNDARIES = {"bucketize": 1, "searchsorted": 0}  # which operand has them, in ascending order
 _DTYPES = (torch.float32,) * 6 + (torch.float64, torch.float16, torch.int64, torch.int32, torch.bool)
 _KEPT = (
@@ -164,7 +164,7 @@ def _is_undefined(node: _Node, given: Mapping[str, torch.Tensor], results: Seque
     if node.operator in _BOUNDARIES:
         boundaries = given[node.reads[_BOUNDARIES[node.operator]]]
         return bool((boundaries[..., 1:] < boundaries[..., :-1]).any() or boundaries.isnan().any())
-    if node.operator not in _PLACES:
+    if node.operator not in _PLACES or node.operands[2].get("stable"):
         return False
     data = given[node.reads[0]]
     return bool(data.unique().numel() < data.numel())
