@@ -17,6 +17,10 @@ T = torch.tensor
         ("linalg.cholesky_ex", [T([[-1.0]])], [T([[-1.0]]), T(1)], True),
         ("topk", [T([1.0, 2])], [T([2.0]), T([1])], False),
         ("topk", [T([2.0, 2])], [T([2.0]), T([1])], True),
+        ("sort", [T([2.0, 2])], [T([2.0, 2]), T([1, 0])], True),
+        ("sort:stable", [T([2.0, 2])], [T([2.0, 2]), T([0, 1])], False),
+        ("grid_sampler_2d", [T([1.0]), T([0.5])], [T([1.0])], False),
+        ("grid_sampler_2d", [T([1.0]).half(), T([0.5]).half()], [T([1.0]).half()], True),
         ("bucketize", [T([0.5]), T([0.0, 1])], [T([1])], False),
         ("bucketize", [T([0.5]), T([1.0, 0])], [T([1])], True),
         ("polygamma polygamma_n_1", [T([-1.5, 2])], [T([9.4, 0.6])], False),
@@ -33,7 +37,8 @@ def test_what_pytorch_leaves_open(operator: str, operands: list[object], results
     from kintune_lab.fuzz.torch_programs import _is_undefined, _Node
 
     names = tuple(f"x{number}" for number in range(len(operands)))
-    node = _Node(operator, lambda: None, (), names, ())
+    operator, _, keyword = operator.partition(":")
+    node = _Node(operator, lambda: None, (names[0], names[1:], dict.fromkeys(keyword.split(), True)), names, ())
     assert _is_undefined(node, dict(zip(names, operands, strict=True)), results) is expected
 
 
