@@ -135,10 +135,11 @@ def extreme_operands(arrays: Sequence[Any], random: np.random.Generator) -> list
     return found
 
 
-def built(module: Any, *, proven: bool) -> Callable[[Collection[Any]], np.ndarray[Any, Any]]:
+def built(module: Any, *, proven: bool) -> Callable[..., np.ndarray[Any, Any]]:
     """A function that gives what a written module stores in its last parameter, from arrays for the others.
 
-    All accesses must be `proven` to be in bounds, if so.
+    It is given the shape of that, too, where the module is for any.  All accesses must be `proven` to be in bounds, if
+    so.
     """
     import tvm
 
@@ -149,9 +150,9 @@ def built(module: Any, *, proven: bool) -> Callable[[Collection[Any]], np.ndarra
         library = tvm.compile(module, native_target())
     assert not proven or [line for each in functions.values() for line in prove(each).unproven] == []
 
-    def run(arrays: Collection[Any]) -> np.ndarray[Any, Any]:
+    def run(arrays: Collection[Any], shape: tuple[int, ...] = ()) -> np.ndarray[Any, Any]:
         tensors = [tvm.runtime.tensor(each) for each in arrays]
-        out = tvm.runtime.tensor(np.zeros(tuple(map(int, result.shape)), str(result.dtype)))
+        out = tvm.runtime.tensor(np.zeros(shape or tuple(map(int, result.shape)), str(result.dtype)))
         library["main"](*tensors, out)
         return np.asarray(out.numpy())
 

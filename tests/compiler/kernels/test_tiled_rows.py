@@ -62,8 +62,11 @@ def contractions(draw: Any) -> Any:
     )  # fmt: skip
 
 
-def executed(statement: Any, run: Callable[[Any, dict[Any, Any]], None]) -> None:
-    """Run a statement of loops and conditions; `run` is given each call in it, with the values of the variables."""
+def executed(statement: Any, run: Callable[[Any, dict[Any, Any]], None], given: dict[Any, Any] | None = None) -> None:
+    """Run a statement of loops and conditions; `run` is given each call in it, with the values of the variables.
+
+    Those `given` are not its own.
+    """
     import tvm
     from tvm import tirx
 
@@ -83,7 +86,7 @@ def executed(statement: Any, run: Callable[[Any, dict[Any, Any]], None]) -> None
         else:
             run(node.value, values)
 
-    visit(statement, {})
+    visit(statement, given or {})
 
 
 def call(name: str, *numbers: Any) -> Any:
@@ -174,3 +177,49 @@ def test_each_result_has_its_products_once(data: st.DataObject) -> None:
             if 0 <= (column := x * across.stride + j * across.dilation - across.before) < across.size
         ]
         assert sorted((at, names[value]) for at, value in products) == sorted(expected), (place, walk)
+
+
+def tiles_of(rows: Any, block: int, number: int) -> list[tuple[int, list[int]]]:
+    """The tiles of a block where there are so many rows: the number of each in its loop, or -1, and its rows."""
+    from kintune.compiler.kernels.loops import index
+
+    def tile(found: Any, counted: Any) -> Any:
+        places = [at for row in range(found.number) for at in found.place(row)]
+        return call("tile", -1 if counted is None else counted, *places)
+
+    found: list[tuple[int, list[int]]] = []
+
+    def run(made: Any, values: dict[Any, Any]) -> None:
+        counted, *places = [int(evaluate(each, values, {})) for each in made.args[1:]]
+        found.append((counted, places))
+
+    executed(rows.tiles(index(0), index(block), index(0), tile), run, {rows.number: number})
+    return found
+
+
+@pytest.mark.parametrize("height", [1, 2, 5, 8, 14])
+def test_the_same_statements_go_through_any_number_of_rows(height: int) -> None:
+    """Each row is in one tile, and blocks have about as many tiles."""
+    from kintune.compiler.kernels.contraction import DENSE, OF_FLOATS, Contraction, Reach
+    from kintune.compiler.kernels.loops import buffer
+    from kintune.compiler.kernels.tiled_rows import TiledRows, Walk
+
+    data, result = buffer("data", [1, 1, 40, 2], "float32"), buffer("result", [40, 3], "float32")
+    found = Contraction(
+        (), (), DENSE, OF_FLOATS, data, None, result, (), 1, Reach(), Reach(40, 40), None, ()
+    )  # fmt: skip
+    rows = TiledRows(found, Walk.EVERY, height, 3, 40)
+    (begun,) = rows.begun
+    assert begun.var.same_as(rows.number)
+    assert int(begun.value) == 40
+    for number in range(1, 41):
+        blocks = [tiles_of(rows, block, number) for block in range(3)]
+        assert sorted(row for tiles in blocks for _, places in tiles for row in places) == list(range(number))
+        looped = [[places for counted, places in tiles if counted >= 0] for tiles in blocks]
+        assert all(len(places) == height for tiles in looped for places in tiles)
+        assert all(
+            [n for n, _ in tiles if n >= 0] == list(range(len(each)))
+            for tiles, each in zip(blocks, looped, strict=True)
+        )
+        shares = [-(-sum(len(places) for _, places in tiles) // height) for tiles in blocks]
+        assert max(shares) - min(shares) <= 1

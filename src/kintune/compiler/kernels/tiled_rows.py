@@ -14,7 +14,7 @@ from tvm import tirx
 
 from kintune.compiler.kernels.contraction import DENSE, GROUPED, Contraction, Reach
 from kintune.compiler.kernels.image_tiles import Tile, meets, places_in_image, share_of, through_row
-from kintune.compiler.kernels.loops import index, loop, sequence, unravelled
+from kintune.compiler.kernels.loops import INDEX, index, loop, sequence, unravelled
 
 __all__ = ["Live", "PlaceRun", "RowTile", "TiledRows", "Walk", "few_tiles", "live_part", "walk_of"]
 
@@ -116,15 +116,17 @@ def few_tiles(found: Contraction, rows: int) -> list[list[tuple[int, int, tuple[
 class TiledRows:
     """The rows of a sum in tiles of `height`; a task has one of `blocks` of the rows of an image, or of all.
 
-    Where an image has one row of results, or all rows are one, a task has some of its tiles.
+    Where an image has one row of results, or all rows are one, a task has some of its tiles.  With `most`, there are as
+    many rows as are known when the program runs, about so many at most; the statements are the same for each number.
     """
 
-    def __init__(self, found: Contraction, walk: Walk, height: int, blocks: int) -> None:
-        self.found, self.walk, self.height, self.blocks = found, walk, height, blocks
+    def __init__(self, found: Contraction, walk: Walk, height: int, blocks: int, most: int = 0) -> None:
+        self.found, self.walk, self.height, self.blocks, self.most = found, walk, height, blocks, most
         self.down, self.across = live_part(found.rows), live_part(found.columns)
         self.batches = found.images if walk is Walk.LINES else 1
         self.data, self.reads, self.buffers = found.data, [found.data], list[Any]()
-        self.begun: list[Any] = []
+        self.number = tirx.Var("number", INDEX)
+        self.begun: list[Any] = [tirx.Bind(self.number, index(found.positions))] if most else []
         """The statements at the begin of a task."""
         self._pixel = found.groups * found.channels  # values of a place of the image
 
@@ -144,9 +146,28 @@ class TiledRows:
                 run = PlaceRun(0, 1, tuple(range(tile.columns)))
                 return computed(self._flat(first, tile.columns, [(index(0), 1, [run])]), number)
 
+            if self.most:
+                return self._of_any_number(block, lambda size, *at: of_all(Tile(0, size, ()), *at))
             every = Reach(found.positions, found.positions)
             return through_row(every, rows, of_all, lambda x: of_all(Tile(0, 1, ()), x, None), block, self.blocks)
         return self.lines(block, lambda y, share: self.line(image, y, group, computed, share))
+
+    def _of_any_number(self, block: Any, tile: Callable[[int, Any, Any], Any]) -> Any:
+        """The statement of all tiles of a block, `tile(size, first, number)` each, for any number of rows.
+
+        Rows that fill no whole tile are tiles of halved sizes, as the bits of their number say.
+        """
+        height, last = self.height, index(self.blocks - 1)
+        whole = tirx.floordiv(self.number, index(height))
+        begin, end = (tirx.floordiv((block + k) * (whole + 1), index(self.blocks)) for k in (0, 1))
+        first, rest = whole * index(height), tirx.floormod(self.number, index(height))
+        body = loop("tile", tirx.min(end, whole) - begin, lambda k: tile(height, (begin + k) * index(height), k))
+        partly = []
+        for size in (1 << bit for bit in reversed(range((height - 1).bit_length()))):
+            is_there = tirx.EQ(tirx.floormod(tirx.floordiv(rest, index(size)), index(2)), index(1))
+            before = tirx.floordiv(rest, index(2 * size)) * index(2 * size)
+            partly.append(tirx.IfThenElse(is_there, tile(size, first + before, None), None))
+        return sequence([body, *([tirx.IfThenElse(tirx.EQ(block, last), sequence(partly), None)] if partly else [])])
 
     def lines(self, block: Any, body: Callable[[Any, Any], Any]) -> Any:
         """The statement that goes through the rows of results of a block: `body(y, share)`, with a share of one row."""
@@ -186,7 +207,8 @@ class TiledRows:
     @property
     def looped(self) -> int:
         """The most tiles of a task that are one loop through all its rows."""
-        return -(-(self.found.positions // self.height) // self.blocks) if self.walk is Walk.EVERY else 0
+        positions = self.most or self.found.positions
+        return -(-(positions // self.height) // self.blocks) if self.walk is Walk.EVERY else 0
 
     @property
     def depth(self) -> int:

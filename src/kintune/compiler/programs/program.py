@@ -9,6 +9,7 @@ import tvm
 
 from kintune.compiler.programs.kept_parameters import keep
 from kintune.core.candidate import FULL_PRECISION, Axis, Decision
+from kintune.errors import BuildError
 from kintune.search.processor import Processor
 
 __all__ = ["PATTERN", "Program", "pattern_of"]
@@ -72,6 +73,19 @@ class Program(ABC):
         Raises:
             BuildError: as for `write`.
         """
+
+    def open_ended(
+        self, modules: Sequence[tvm.IRModule], variant: str, decisions: tuple[Decision, ...]
+    ) -> list[tvm.IRModule]:
+        """Return what is written for a workload at each of several extents, of which `generalise` makes one program.
+
+        `modules` are the workload at these extents, the greatest of its range last; `decisions` answer the axes there.
+        All that is written computes any extents, from their numbers and in the same statements.
+
+        Raises:
+            BuildError: as for `write`, or the program is written for known extents alone.
+        """
+        raise BuildError(f"{self.name}: programs are written for known extents alone")
 
     @abstractmethod
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:

@@ -53,6 +53,23 @@ class TilingProgram(Program, Generic[C, T]):
         case = self.case(module, variant)
         return self.module(module, case, self.picked(case, decisions), kept)
 
+    def open_ended(
+        self, modules: Sequence[tvm.IRModule], variant: str, decisions: tuple[Decision, ...]
+    ) -> list[tvm.IRModule]:
+        """Return the programs."""
+        greatest = self.case(modules[-1], variant)
+        tiling = self.picked(greatest, decisions)
+        cases = [self.opened(self.case(module, variant), greatest) for module in modules]
+        return [self.module(module, case, tiling, frozenset()) for module, case in zip(modules, cases, strict=True)]
+
+    def opened(self, case: C, greatest: C) -> C:
+        """The case, to be written for any extents up to those of the `greatest`.
+
+        Raises:
+            BuildError: it is written for its own extents alone.
+        """
+        raise BuildError(f"{self.name}: a program for this workload is written for known extents alone")
+
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """Return the decisions of the least estimated times."""
         case = self.case(module, variant)

@@ -178,7 +178,7 @@ class VectorSum(NestProgram[VectorCase, Tiling]):
     def stages(self, case: VectorCase, tiling: Tiling, kept: frozenset[int]) -> Stages:
         """What computes the sums, and what follows them."""
         found, kernel, walk = case.sums.found, _kernel(case, tiling), _walk(case)
-        rows = TiledRows(found, walk, tiling.rows, tiling.blocks)
+        rows = TiledRows(found, walk, tiling.rows, tiling.blocks, case.most)
         if found.prologue is not None:
             compute_all_rows(found, rows)
         number, panel = _panels(case, tiling.vectors), tiling.vectors * case.lanes
@@ -202,6 +202,12 @@ class VectorSum(NestProgram[VectorCase, Tiling]):
         )
         packing = packing_block("panels", packed, found.weights, weight, case.filters, number // case.groups)
         return Stages([packing, tasks(nest)], [packed])
+
+    def opened(self, case: VectorCase, greatest: VectorCase) -> VectorCase:
+        """The workload, to be written for any number of positions, if each reads one place of the data."""
+        if _walk(case) is not Walk.EVERY or case.sums.found.prologue is not None:
+            return super().opened(case, greatest)
+        return case._replace(most=greatest.positions)
 
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
         """The products with zeros around the data that are left out at all positions."""

@@ -17,7 +17,10 @@ _REGISTERS = (16, 32)
 
 
 class VectorCase(NamedTuple):
-    """A workload, what decisions depend on, and the lanes and registers of a variant."""
+    """A workload, what decisions depend on, and the lanes and registers of a variant.
+
+    With `most`, the program is written for any number of positions up to that.
+    """
 
     sums: Joined
     images: int
@@ -28,6 +31,7 @@ class VectorCase(NamedTuple):
     groups: int
     lanes: int
     registers: int
+    most: int = 0
 
     @classmethod
     def of(cls, sums: Joined, reaches: tuple[Reach, Reach], variant: str, what: str) -> VectorCase:
