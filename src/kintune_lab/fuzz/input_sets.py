@@ -11,7 +11,7 @@ from kintune_lab.fuzz.graph import DrawnCase, DrawnGraph
 from kintune_lab.fuzz.known import error_of, expected_of, undefined
 from kintune_lab.fuzz.values import Array, draw_extreme, draw_ordinary, is_large
 
-__all__ = ["input_sets", "noisy_values", "with_noise"]
+__all__ = ["input_sets", "noisy_values", "with_error", "with_noise"]
 
 Values = Mapping[str, Value]
 
@@ -91,7 +91,7 @@ def noisy_values(case: DrawnCase, evaluator: Evaluator, values: Values, seed: in
                 computed = {name: _with_common_noise(rng, np.asarray(value)) for name, value in computed.items()}
             error = error_of(node, [own[name] if name else None for name in node.input])
             found |= {
-                name: _moved(rng, with_noise(rng, value, whole=exact, least=size), error)
+                name: with_error(rng, with_noise(rng, value, whole=exact, least=size), error)
                 for name, value in computed.items()
             }
     except Refused:
@@ -111,7 +111,7 @@ def with_noise(rng: np.random.Generator, value: Value, *, whole: bool = True, le
     return _noise_in(rng, np.asarray(value), whole, least)
 
 
-def _moved(rng: np.random.Generator, value: Value, error: float) -> Value:
+def with_error(rng: np.random.Generator, value: Value, error: float) -> Value:
     """Floats with an error of this size added or subtracted; others as they are."""
     if not error or isinstance(value, list) or value.dtype.name not in _NOISE:
         return value

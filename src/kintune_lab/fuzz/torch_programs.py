@@ -21,7 +21,8 @@ import torch
 
 from kintune.models.quiet import quiet
 from kintune_lab.fuzz.evaluation import Refused, Value
-from kintune_lab.fuzz.input_sets import with_noise
+from kintune_lab.fuzz.input_sets import with_error, with_noise
+from kintune_lab.fuzz.known import floor_of
 from kintune_lab.fuzz.subject import ModelPart, Values
 from kintune_lab.fuzz.torch_costs import leave_out_repeated_work
 from kintune_lab.fuzz.values import Array, draw_extreme
@@ -317,7 +318,8 @@ class TorchPrograms:
                 if noise is None and _is_undefined(node, values, list(computed.values())):
                     raise Refused("a result is not defined")
                 if noise is not None:
-                    computed = {name: _with_noise(noise, value) for name, value in computed.items()}
+                    error = floor_of([node.operator])
+                    computed = {name: _with_noise(noise, value, error) for name, value in computed.items()}
                 values |= computed
         return values
 
@@ -378,8 +380,8 @@ class TorchPrograms:
         )
 
 
-def _with_noise(rng: np.random.Generator, value: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(np.array(with_noise(rng, value.numpy(), whole=False)))
+def _with_noise(rng: np.random.Generator, value: torch.Tensor, error: float = 0.0) -> torch.Tensor:
+    return torch.from_numpy(np.array(with_error(rng, with_noise(rng, value.numpy(), whole=False), error)))
 
 
 def _arrays(values: Mapping[str, torch.Tensor]) -> dict[str, Value]:

@@ -110,9 +110,11 @@ class DepthwiseConvolution(SumProgram[VectorCase, Tiling]):
         own_rows, own = -(-rows.results // tiling.blocks), -(-strips.number // tiling.parts)
         times = own_rows * min(own, channels / strips.width)  # that a row of a strip is computed
         pixel = WORD_BYTES * strips.width
-        line = columns.size * float(max(pixel, LINE_BYTES) if tiling.tall else pixel)  # whole cache lines are fetched
+        line = float(columns.size * pixel)
         is_inside = rows.kernel * line * (1 if tiling.tall else own) <= _INSIDE * machine.caches[0]
         again = min(rows.stride, rows.kernel) if is_inside else rows.kernel
+        if tiling.tall or not is_inside:  # whole cache lines are fetched, and are gone when the next strip reads them
+            line *= max(1.0, LINE_BYTES / pixel)
         read = times * again * line
         loops = _loops_of_row(rows.kernel, columns, tiling.columns, tiling.vectors)
         contended = own_rows * columns.results if is_contended(tiling.parts, strips.width * own, channels) else 0
