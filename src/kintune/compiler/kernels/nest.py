@@ -255,7 +255,7 @@ class _InMemory(_Writer):
     def _task(self, block: Any, part: Any) -> Any:
         n, rows = self.n, self.rows
         batch, number, start, own = self._share(block, part)
-        first = number * index(rows.units)
+        first, groups = rows.share(number, self.at_once)
         brought, origin = rows.begin(batch, first)
 
         def store(o: Any) -> Callable[[Any, Any], Any]:
@@ -275,14 +275,14 @@ class _InMemory(_Writer):
             o = start + each
             before = [] if n.panels.begin is None else n.panels.begin(self._number(batch, o))
             if not n.held:
-                return sequence([*before, loop("q", self.groups, lambda q: tile(q, o))])
+                return sequence([*before, loop("q", groups, lambda q: tile(q, o))])
             products = [each for share in n.shares for each in self._products(share, batch, first, origin, o)]
             return sequence([*before, *products, rows.stored(batch, first, rows.units, store(o))])
 
         if n.panels_first:
             inner = loop("o", own, panel)
         else:
-            inner = loop("q", self.groups, lambda q: loop("o", own, lambda each: tile(q, start + each)))
+            inner = loop("q", groups, lambda q: loop("o", own, lambda each: tile(q, start + each)))
         if not self.instruction.tiles:
             return sequence([*brought, inner])
         frame = n.shares[0].text.name

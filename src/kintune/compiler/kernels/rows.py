@@ -16,7 +16,7 @@ from kintune.compiler.kernels.images import Image, Writer, line_copier
 from kintune.compiler.kernels.loops import INDEX, buffer, index, loop, unravelled
 from kintune.compiler.kernels.statements import ceildiv
 
-__all__ = ["Lines", "Rows", "TaskLines", "TaskRows", "Units", "copied_lines"]
+__all__ = ["Lines", "OpenRows", "Rows", "TaskLines", "TaskRows", "Units", "copied_lines"]
 
 
 class Lines(NamedTuple):
@@ -95,6 +95,10 @@ class Rows:
         """The statements at the begin of the task whose first unit is given, and where what it reads begins."""
         return [], index(0)
 
+    def share(self, block: Any, group: int) -> tuple[Any, Any]:
+        """The first unit of a block, and the number of its groups of so many units."""
+        return block * index(self.units), self.units // group
+
     def addresses(self, batch: Any, first: Any, number: int, origin: Any, offset: int = 0) -> list[Address]:
         """The addresses of so many units from one on; of the values `offset` behind them."""
         numbers = [first + index(unit) for unit in range(number)]
@@ -152,6 +156,28 @@ class Rows:
         if lines.number == self.batches:
             return unravelled(line * index(lines.length) + place, self.extents), None
         return [*unravelled(line, self.extents[:-1]), place], None
+
+
+class OpenRows(Rows):
+    """Rows of matrices, one a unit, of which there may be any number: the statements are the same for each.
+
+    It is `known` when a task begins, and `blocks` have about equal numbers of groups.
+    """
+
+    def __init__(self, of: Units, data: Any, batches: int, blocks: int) -> None:
+        self.known = of.lines.length
+        super().__init__(of._replace(lines=of.lines._replace(length=tirx.Var("number", INDEX))), data, batches)
+        self.blocks = blocks
+
+    def begin(self, batch: Any, first: Any) -> tuple[list[Any], Any]:
+        """The statement that binds the number, and where what a task reads begins."""
+        return [tirx.Bind(self.lines.length, index(self.known))], index(0)
+
+    def share(self, block: Any, group: int) -> tuple[Any, Any]:
+        """The first unit of a block, and the number of its groups of so many units."""
+        groups = ceildiv(self.total, group)
+        begin, end = (tirx.floordiv((block + k) * groups, index(self.blocks)) for k in (0, 1))
+        return begin * group, end - begin
 
 
 class TaskLines(Rows):

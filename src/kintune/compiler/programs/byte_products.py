@@ -35,7 +35,7 @@ from kintune.compiler.kernels.microkernel import Kernel, registers_for
 from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
 from kintune.compiler.kernels.packing import packing_block, weight_by_value
 from kintune.compiler.kernels.reading import Joined, joined, require
-from kintune.compiler.kernels.rows import Lines, Rows, TaskLines, Units, copied_lines
+from kintune.compiler.kernels.rows import Lines, OpenRows, Rows, TaskLines, Units, copied_lines
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.programs.tiling_program import NestProgram
 from kintune.errors import BuildError
@@ -54,11 +54,12 @@ _AHEAD = 2  # steps at which weights are prefetched for tiles, whose rows the ha
 
 
 class _Case(NamedTuple):
-    """A workload, the instruction that computes it, and the lines of its data."""
+    """A workload, the instruction that computes it, and the lines of its data, of any length if they are `open`."""
 
     sums: Joined
     instruction: Instruction
     lines: Lines
+    open: bool = False
 
     @property
     def found(self) -> Contraction:
@@ -137,6 +138,13 @@ class _Bytes(NestProgram[_Case, _Tiling]):
     def stages(self, case: _Case, t: _Tiling, kept: frozenset[int]) -> Stages:
         """What computes the sums, and what follows them."""
         return _stages(case, t)
+
+    def opened(self, case: _Case, greatest: _Case) -> _Case:
+        """The workload, to be written for any number of rows, if these are of matrices and no tiles."""
+        is_plain = case.lines.number == case.batches and case.lines.image.is_plain
+        if case.instruction.tiles or not is_plain:
+            return super().opened(case, greatest)
+        return case._replace(open=True)
 
 
 class ByteProducts(_Bytes):
@@ -282,7 +290,7 @@ def _stages(case: _Case, t: _Tiling) -> Stages:
         writer = stores(image, w.data, w.border)
         rows: Rows = TaskLines(of, w.data, writer, str(w.data.dtype), around)
     else:
-        rows = Rows(of, data, batches)
+        rows = OpenRows(of, data, batches, t.blocks) if case.open else Rows(of, data, batches)
 
     def addresses(o: Any, offset: Any) -> list[Any]:
         return [address(packed, o * index(kernel.panel_bytes) + offset)]
