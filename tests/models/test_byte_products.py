@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,21 @@ def test_both_weights_of_a_recurrent_layer_are_unsigned() -> None:
     changed = with_exact_products(made(node, values))
     assert not mixed(changed)
     assert np.isfinite(computed(changed, values)).all()
+
+
+def test_weights_in_another_file_are_changed_while_it_runs(tmp_path: Path) -> None:
+    values = {"a": extremes("u", ROWS, DEPTH), "b": extremes("s", DEPTH, 256)}
+    onnx.save(
+        made(helper.make_node("MatMulInteger", ["a", "b"], ["y"]), values, ("b",)),
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        location="weights",
+    )
+    changed = with_exact_products(onnx.load(tmp_path / "m.onnx", load_external_data=False))
+    assert not mixed(changed)
+    onnx.save(changed, tmp_path / "changed.onnx")
+    whole = onnx.load(tmp_path / "changed.onnx")
+    np.testing.assert_array_equal(computed(whole, values), values["a"].astype(int) @ values["b"].astype(int))
 
 
 def test_other_models_stay_as_they_are() -> None:

@@ -82,7 +82,7 @@ def _moved(node: NodeProto, place: int, constants: Constants) -> Iterator[NodePr
     node.input.extend([""] * (place + 1 - len(node.input)))
     name = node.input[place]
     moved = f"{_NAME}{place} {next(iter(node.output))}"
-    if not name or name in constants:
+    if not name or (name in constants and constants[name].data_location != TensorProto.EXTERNAL):
         value = numpy_helper.to_array(constants[name]).astype(np.int32) if name else np.zeros((), np.int32)
         yield _constant(moved, (value + _OFFSET).astype(np.uint8))
     else:

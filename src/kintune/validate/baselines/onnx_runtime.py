@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from kintune.core.dtypes import numpy_dtype
-from kintune.models.byte_products import NAMES
+from kintune.models.byte_products import NAMES, with_exact_products
 from kintune.models.final_sigmoids import exact_sigmoid, leave_out
 from kintune.models.given_draws import give_draws
 from kintune.models.wide_bfloat16 import widen_bfloat16
@@ -32,7 +32,8 @@ __all__ = ["OnnxRuntime", "OnnxRuntimeFlushing"]
 
 _ERRORS_ONLY = 3
 _PROVIDERS = ["CPUExecutionProvider"]
-_IN_BYTES = tuple(name.encode() for name in sorted(NAMES))
+_CHANGED = tuple(name.encode() for name in ("Sigmoid", *sorted(NAMES)))
+"""What a file names that has such operators."""
 _SIZED = {"Range": 0, "Resize": 1, "Upsample": 1}  # operators, and the first of the inputs that extents depend on
 _NEWEST_FORMAT = re.compile(r"max supported IR version: (\d+)")
 _EXTERNAL_DATA = "session.model_external_initializers_file_folder_path"
@@ -42,9 +43,8 @@ class OnnxRuntime:
     """All graph optimisations, the given intra-op threads (which spin between runs, as is its default), sequential.
 
     With `exact` it does not optimise the graph: optimised, it multiplies in 8 bits what the model dequantises, and
-    keeps halves wider than the model says.  A file that names operators in 8 bits is optimised even so, with settings
-    against the former and against saturation.  A model of bfloat16 that it has no kernels for runs in float32 then.
-    Outputs that are a sigmoid are that of float64.
+    keeps halves wider than the model says.  Products of bytes do not saturate then.  A model of bfloat16 that it has no
+    kernels for runs in float32.  Outputs that are a sigmoid are that of float64.
     """
 
     _flush = False  # denormal numbers
@@ -99,11 +99,7 @@ class OnnxRuntime:
         options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = _ERRORS_ONLY
-        if self._exact and _contains(path, _IN_BYTES):  # on CPUs without VNNI its products saturate unless told not to
-            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-            options.add_session_config_entry("session.x64quantprecision", "1")
-            options.add_session_config_entry("session.disable_quant_qdq", "1")
-        elif self._exact:
+        if self._exact:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         else:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -155,7 +151,8 @@ class OnnxRuntimeFlushing(OnnxRuntime):
 def _open(path: str, options: Any, *, given_draws: bool, exact: bool) -> tuple[Any, frozenset[str]]:
     """Opens a session of the model; with `given_draws`, it draws the same numbers in each run.
 
-    If it is `exact`, final sigmoids are left out; the outputs that lack theirs are returned as well.
+    If it is `exact`, products of bytes are exact, and final sigmoids are left out; the outputs that lack theirs are
+    returned as well.
 
     A file whose format is newer than onnxruntime knows is opened as one of the newest format that it knows: the
     operators that it knows need nothing newer, and its error names any other operator.
@@ -164,10 +161,11 @@ def _open(path: str, options: Any, *, given_draws: bool, exact: bool) -> tuple[A
     import onnxruntime
 
     content: str | bytes = path
-    changes = given_draws or (exact and _contains(path, (b"Sigmoid",)))
-    model = onnx.load(path, load_external_data=False) if changes else onnx.ModelProto()
+    changes = given_draws or (exact and _contains(path, _CHANGED))
+    read = onnx.load(path, load_external_data=False) if changes else onnx.ModelProto()
+    model = with_exact_products(read) if exact else read
     sigmoids = leave_out(model) if exact else frozenset()
-    if (given_draws and give_draws(model)) or sigmoids:
+    if (given_draws and give_draws(model)) or sigmoids or model is not read:
         options.add_session_config_entry(_EXTERNAL_DATA, str(Path(path).parent))
         content = model.SerializeToString()
     try:
