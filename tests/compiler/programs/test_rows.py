@@ -324,3 +324,62 @@ def test_chains_too_long_for_recursion_are_no_rows(length: int) -> None:
         y = te.compute((8, 64), moved(y), name=f"y{level}")
     rows = read_rows(te.create_prim_func([x, y], index_dtype_override="int64"))
     assert (rows is None) is (length == 400)
+
+
+def _softmax_of(axis: int) -> Callable[[Any], Any]:
+    from tvm import relax
+
+    return lambda v: relax.op.nn.softmax(v, axis)
+
+
+def _mean_of(axes: list[int]) -> Callable[[Any], Any]:
+    from tvm import relax
+
+    return lambda v: relax.op.mean(v, axes)
+
+
+OPEN = [
+    pytest.param(lambda n: (2, n, 70), lambda: _softmax_of(2), id="softmax"),
+    pytest.param(lambda n: (n, 3, 5), lambda: _softmax_of(2), id="short rows"),
+    pytest.param(lambda n: (n, 4, 48), lambda: _mean_of([1, 2]), id="mean"),
+]
+
+
+@pytest.mark.parametrize(("shape", "operator"), OPEN)
+def test_one_function_computes_any_number_of_rows(shape: Any, operator: Any, cpu: tvm.target.Target) -> None:
+    """The same as that which is written for the number, but for the last digit: products and sums may be one."""
+    import tvm
+
+    from kintune.compiler.graph.generalise import generalise
+    from kintune.compiler.programs.row_program import RowProgram
+
+    points = (24, 41, 64, 300)
+    functions = {
+        n: _legalised(shape(n), operator(), cpu).with_attr("global_symbol", "main") for n in (*points, 1, 2, 97)
+    }
+    modules = {n: tvm.IRModule({"main": function}) for n, function in functions.items()}
+    written = RowProgram().open_ended([modules[n] for n in points], "64", ())
+    general, doubts = generalise(written, [{"n": n} for n in points])
+    assert not doubts
+    built = tvm.compile(general, cpu)
+    for n, module in modules.items():
+        own = RowProgram().write(module, "64", ())["main"]
+        x = np.random.default_rng(n).standard_normal(shape(n), dtype=np.float32)
+        result = np.zeros([int(extent) for extent in own.params[-1].shape], np.float32)
+        given = [tvm.runtime.tensor(each) for each in (x, result)]
+        built["main"](*given)
+        np.testing.assert_allclose(given[-1].numpy(), _run(own, cpu, x, result), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 0), 1), ((0, 5), 0)])
+def test_rows_of_any_length_are_refused(shape: tuple[int, ...], axis: int, cpu: tvm.target.Target) -> None:
+    """As are rows whose elements do not lie side by side: these are computed many together."""
+    import tvm
+
+    from kintune.compiler.programs.row_program import RowProgram
+    from kintune.errors import BuildError
+
+    lengths = [tuple(extent or n for extent in shape) for n in (40, 64)] if axis else [(40, 5), (40, 9)]
+    modules = [tvm.IRModule({"main": _legalised(each, _softmax_of(axis), cpu)}) for each in lengths]
+    with pytest.raises(BuildError, match="known extents alone"):
+        RowProgram().open_ended(modules, "64", ())

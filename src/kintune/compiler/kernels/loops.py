@@ -72,14 +72,17 @@ def nested(variables: Sequence[Any], extents: Sequence[int], body: Any, kind: An
     return body
 
 
-def over_rows(variables: Sequence[Any], extents: Sequence[int], body: Any, *, numbered: bool) -> Any:
+def over_rows(
+    variables: Sequence[Any], extents: Sequence[int], body: Any, *, numbered: bool, is_open: bool = False
+) -> Any:
     """Parallel loops over all rows, each of which `body` computes.
 
     One loop over the numbers of the rows, where they are `numbered` or only one variable has several values; else one
     loop for each variable, the first of these in parallel.  The latter is for short bodies: LLVM 22 vectorises loops
     with a number modulo a power of two wrongly.
 
-    Consecutive rows are one task, so that memory is allocated for a task and not for each row.
+    Consecutive rows are one task, so that memory is allocated for a task and not for each row.  If it `is_open` how
+    many rows there are, the statements are the same for each number.
     """
     if not numbered and sum(extent > 1 for extent in extents) > 1:
         order = sorted(range(len(variables)), key=lambda place: extents[place] == 1)
@@ -90,6 +93,14 @@ def over_rows(variables: Sequence[Any], extents: Sequence[int], body: Any, *, nu
         return replaced(body, dict(zip(variables, unravelled(number, extents), strict=True)))
 
     rows = math.prod(extents)
+    if is_open:
+        known = tirx.Var("rows", INDEX)
+
+        def some(number: Any) -> Any:
+            first, end = (tirx.floordiv((number + k) * known, index(_TASKS)) for k in (0, 1))
+            return sequence([tirx.Bind(known, index(rows)), loop("row", end - first, lambda row: at(first + row))])
+
+        return loop("task", _TASKS, some, tirx.ForKind.PARALLEL)
     each = -(-rows // _TASKS)
 
     def task(number: Any) -> Any:

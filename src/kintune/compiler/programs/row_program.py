@@ -43,6 +43,16 @@ class RowProgram(Program):
             raise BuildError("no passes over rows")
         return tvm.IRModule({"main": written}, attrs=module.attrs)
 
+    def open_ended(
+        self, modules: Sequence[tvm.IRModule], variant: str, decisions: tuple[Decision, ...]
+    ) -> list[tvm.IRModule]:
+        """Return the functions, if their rows are of one length, whose elements lie side by side."""
+        lengths = {rows and rows.column_extents for rows in (read_rows(module["main"]) for module in modules)}
+        written = [write_rows(module["main"], int(variant), is_open=True) for module in modules]
+        if len(lengths) > 1 or not all(written):
+            return super().open_ended(modules, variant, decisions)
+        return [tvm.IRModule({"main": each}, attrs=module.attrs) for module, each in zip(modules, written, strict=True)]
+
     def rule(self, module: tvm.IRModule, variant: str, machine: Processor) -> Sequence[tuple[Decision, ...]]:
         """The only decisions, which are empty."""
         return [()]

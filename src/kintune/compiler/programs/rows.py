@@ -41,26 +41,26 @@ _LEAST_LENGTH = 64
 """Columns from which on the number of a row may be divided into indices; see `over_rows`."""
 
 
-def write_rows(function: tvm.tirx.PrimFunc, lanes: int = LANES) -> tvm.tirx.PrimFunc | None:
+def write_rows(function: tvm.tirx.PrimFunc, lanes: int = LANES, *, is_open: bool = False) -> tvm.tirx.PrimFunc | None:
     """The function written in passes over rows; None where it is no such function, and where it is a mere reshape.
 
     A reshape has to stay recognisable, since a network then needs no kernel for it.  Reductions run in at most `lanes`
-    accumulators, a power of two.
+    accumulators, a power of two.  If it `is_open` how many rows there are, they are computed one after another.
     """
     rows = read_rows(function)
     if rows is None or relax.analysis.has_reshape_pattern(function):
         return None
-    body = _by_rows(rows, lanes)
-    if body is None:
+    body = _by_rows(rows, lanes, is_open)
+    if body is None and not is_open:
         body = by_lanes(rows, lanes)
     return None if body is None else function.with_body(as_root(without_wrapping(body)))
 
 
-def _by_rows(rows: Rows, lanes: int) -> Any:
+def _by_rows(rows: Rows, lanes: int, is_open: bool) -> Any:
     """One row after another; None where the elements of a row do not lie side by side."""
     body = row_statement(rows, lanes)
     long = math.prod(rows.column_extents) >= _LEAST_LENGTH
-    return None if body is None else over_rows(rows.rows, rows.row_extents, body, numbered=long)
+    return None if body is None else over_rows(rows.rows, rows.row_extents, body, numbered=long, is_open=is_open)
 
 
 def row_statement(rows: Rows, lanes: int = LANES) -> Any:
