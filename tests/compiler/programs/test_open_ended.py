@@ -28,6 +28,7 @@ EXTENTS = (1, 2, 3, 7, 31, 97, GREATEST)
 OPEN = (
     Writer("vectors", "16x32", ("product", "weights across", "pointwise"), ""),
     Writer("bytes", "vnni256", ("bytes", "batched bytes"), ""),
+    Writer("blockwise", "convert8", ("few bits",), ""),
 )
 
 
@@ -108,7 +109,7 @@ KNOWN = (
     Writer("vectors", "16x32", ("rows of a norm",), ""),
     Writer("depthwise", "8x16", ("depthwise",), ""),
     Writer("winograd_blocked", "4x16", ("three by three",), ""),
-    Writer("blockwise", "permute16", ("few bits",), ""),
+    Writer("blockwise", "convert8", ("few bits of a norm",), ""),
     Writer("bytes", "vnni", ("image of bytes",), ""),
     Writer("byte_tiles", "amx", ("bytes",), ""),
 )

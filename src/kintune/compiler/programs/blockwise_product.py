@@ -23,7 +23,7 @@ from kintune.compiler.kernels.microkernel import Kernel, text_of
 from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
 from kintune.compiler.kernels.packing import packing_block
 from kintune.compiler.kernels.reading import Joined, joined, require
-from kintune.compiler.kernels.rows import Lines, Rows, Units
+from kintune.compiler.kernels.rows import Lines, OpenRows, Rows, Units
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.kernels.unpacking import Packing, product_text, unpacking_text
 from kintune.compiler.programs.prologue import COPIED, computed_rows, has_rows
@@ -71,11 +71,12 @@ class Blocking(NamedTuple):
 
 
 class _Case(NamedTuple):
-    """A workload, whose weights are unpacked by permutations, or by conversions."""
+    """A workload, whose weights are unpacked by permutations, or by conversions; of any number of rows if `open`."""
 
     sums: Joined
     permutes: bool
     lanes: int
+    open: bool = False
 
     @property
     def found(self) -> Contraction:
@@ -167,6 +168,10 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
             kernel, groups, own, number, p.depth * 4, copied=copied, prepared=prepared, extra=extra, beside=beside
         )
 
+    def opened(self, case: _Case, greatest: _Case) -> _Case:
+        """The workload, to be written for any number of rows, if the data is not computed first."""
+        return case._replace(open=True) if case.found.prologue is None else super().opened(case, greatest)
+
     def stages(self, case: _Case, b: Blocking, kept: frozenset[int]) -> Stages:
         """What computes the sums, and what follows them."""
         w, p = case.found, case.found.blockwise
@@ -204,7 +209,8 @@ class BlockwiseProduct(NestProgram[_Case, Blocking]):
 
             panels = Panels(number, buffers, lambda *_: [whole], unpacked, (unpacking,), (floats, size))
         units = -(-w.positions // (b.blocks * b.rows)) * b.rows
-        of_data = Rows(Units(Lines.of(image), w.extents, 1, units), data)
+        of = Units(Lines.of(image), w.extents, 1, units)
+        of_data = OpenRows(of, data, 1, b.blocks) if case.open else Rows(of, data)
         if w.prologue is not None:
             of_data = computed_rows(w, p.depth, units)
         target = Target(w.result, w.filters, case.sums.epilogue)
