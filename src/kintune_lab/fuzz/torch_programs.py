@@ -144,8 +144,13 @@ def _is_undefined(node: _Node, given: Mapping[str, torch.Tensor], results: Seque
     boundaries without an order, casts to integers that do not hold a number, derivatives at poles, which are as large
     as pi is inexact, remainders of denormal numbers, which are NaN where PyTorch computes vectors, or what overflows in
     half precision, since what does so inside of an operator depends on how it is computed.  Coordinates of samples in
-    half precision are off by a hundredth of a pixel.
+    half precision are off by a hundredth of a pixel.  Dropout is random.  How a matrix is decomposed decides where its
+    infinities and NaN go.
     """
+    if node.operands and node.operands[2].get("dropout_p"):
+        return True
+    if node.operator.startswith("linalg.") and not all(given[name].isfinite().all() for name in node.reads):
+        return True
     if node.operator.startswith("grid_sampler") and any(given[name].dtype == torch.float16 for name in node.reads):
         return True
     if any(each.dtype == torch.float16 and not each.isfinite().all() for each in results):
