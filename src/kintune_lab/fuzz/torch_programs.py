@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import re
 import sys
 import types
 import warnings
@@ -68,6 +69,7 @@ _SPREADING = (
 _CASTS = ("byte", "char", "short", "int", "long")
 _UNCHECKED = "native_batch_norm"  # eager PyTorch writes outside of statistics that are shorter than the channels
 _PLACES = ("argsort", "kthvalue", "sort", "topk")  # that of equal elements is any of theirs
+_DECOMPOSES = re.compile(r"linalg\.(?!.*(norm|cross|vecdot|diagonal|multi_dot|vander))")
 _BOUNDARIES = {"bucketize": 1, "searchsorted": 0}  # which operand has them, in ascending order
 _DTYPES = (torch.float32,) * 6 + (torch.float64, torch.float16, torch.int64, torch.int32, torch.bool)
 _KEPT = (
@@ -149,7 +151,7 @@ def _is_undefined(node: _Node, given: Mapping[str, torch.Tensor], results: Seque
     """
     if node.operands and node.operands[2].get("dropout_p"):
         return True
-    if node.operator.startswith("linalg.") and not all(given[name].isfinite().all() for name in node.reads):
+    if _DECOMPOSES.match(node.operator) and not all(given[name].isfinite().all() for name in node.reads):
         return True
     if node.operator.startswith("grid_sampler") and any(given[name].dtype == torch.float16 for name in node.reads):
         return True
