@@ -31,6 +31,7 @@ def test_what_follows_no_line_is_refused() -> None:
 def test_a_kernel_says_what_it_sums() -> None:
     from tvm import relax
 
+    from kintune.models.converters.node import Node
     from kintune.models.interpolation import Interpolation, resized
 
     builder = relax.BlockBuilder()
@@ -39,7 +40,7 @@ def test_a_kernel_says_what_it_sums() -> None:
     first = np.floor(places).astype(np.int64)
     share = places - first
     with builder.function("main", [data]):
-        resize = resized(builder, data, 2, places, first, np.stack([1 - share, share], axis=1))
+        resize = resized(Node(builder, (), {}, 18, 1), data, 2, places, first, np.stack([1 - share, share], axis=1))
         builder.emit_func_output(builder.emit(resize))
     (function,) = (each for name, each in builder.get().functions_items() if name.name_hint.startswith("resize"))
     found = Interpolation.of(function)

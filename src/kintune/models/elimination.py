@@ -6,24 +6,34 @@ constant extents, with conditions inside, since the compiler counts the operatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax, te
 
+from kintune.models.emitter import Emitter
 from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.formulas import Real, choose
 
-__all__ = ["cholesky", "determinant", "factorised", "sign_of_exchanges", "solution", "triangular_solution"]
+__all__ = [
+    "cholesky",
+    "determinant",
+    "diagonal",
+    "factorised",
+    "inverse",
+    "sign_of_exchanges",
+    "solution",
+    "triangular_solution",
+]
 
-_Emit = Callable[[relax.Expr], Any]
 _Port = tuple[str, tuple[int, ...], str]
 
 _OPAQUE = 8  # TVM's operator pattern kOpaque: it is fused with nothing
 
 
-def factorised(builder: relax.BlockBuilder, emit: _Emit, matrix: Any) -> tuple[Any, Any, Any]:
+def factorised(t: Emitter, matrix: Any) -> tuple[Any, Any, Any]:
     """Factorise matrices (batch, n, n) by elimination with partial pivoting, as LAPACK's `getrf`.
 
     Returns both factors in one tensor (batch, n, n), the unit diagonal left out; the row of the matrix that became each
@@ -62,42 +72,49 @@ def factorised(builder: relax.BlockBuilder, emit: _Emit, matrix: Any) -> tuple[A
         "                if j > k:",
         "                    f[b, i, j] = f[b, i, j] - f[b, i, k] * f[b, k, j]",
     ]
-    factors, order, pivot = _call(builder, emit, "lu", [("a", (batch, n, n), dtype)], results, body, [matrix])
+    factors, order, pivot = _call(t, "lu", [("a", (batch, n, n), dtype)], results, body, [matrix])
     return factors, order, pivot
 
 
-def sign_of_exchanges(emit: _Emit, pivot: Any, dtype: str) -> Any:
+def sign_of_exchanges(t: Emitter, pivot: Any, dtype: str) -> Any:
     """The sign (batch) of the permutation that such exchanges of rows (batch, n) make."""
-    places = relax.const(np.arange(shape_of(pivot)[1]), "int32")
-    stays = emit(relax.op.equal(pivot, places))
-    signs = emit(relax.op.where(stays, relax.const(1, dtype), relax.const(-1, dtype)))
-    return emit(relax.op.prod(signs, axis=[1]))
+    stays = Real(t, pivot).equal(Real(t, t.const(np.arange(shape_of(pivot)[1]), "int32")))
+    return choose(stays, Real(t, t.const(1, dtype)), -1).prod(axis=[1]).value
 
 
-def determinant(builder: relax.BlockBuilder, emit: _Emit, matrix: Any) -> Any:
+def determinant(t: Emitter, matrix: Any) -> Any:
     """The determinants (batch) of matrices (batch, n, n)."""
-    batch, n, _ = shape_of(matrix)
-    factors, _, pivot = factorised(builder, emit, matrix)
-    flat = emit(relax.op.reshape(factors, [batch, n * n]))
-    diagonal = emit(relax.op.take(flat, relax.const(np.arange(n) * (n + 1), "int64"), axis=1))
-    product = emit(relax.op.prod(diagonal, axis=[1]))
-    return emit(relax.op.multiply(product, sign_of_exchanges(emit, pivot, dtype_of(matrix))))
+    factors, _, pivot = factorised(t, matrix)
+    product = Real(t, diagonal(t, factors)).prod(axis=[1])
+    return (product * Real(t, sign_of_exchanges(t, pivot, dtype_of(matrix)))).value
 
 
-def solution(builder: relax.BlockBuilder, emit: _Emit, factors: Any, order: Any, right: Any) -> Any:
+def diagonal(t: Emitter, matrices: Any) -> Any:
+    """The elements (batch, n) of matrices whose row is their column."""
+    batch, n, _ = shape_of(matrices)
+    return t.take(t.reshape(matrices, [batch, n * n]), np.arange(n) * (n + 1), 1)
+
+
+def inverse(t: Emitter, matrices: Any) -> Any:
+    """The inverses of matrices (batch, n, n)."""
+    factors, order, _ = factorised(t, matrices)
+    return solution(
+        t, factors, order, t.expand(t.const(np.eye(shape_of(matrices)[1]), dtype_of(matrices)), shape_of(matrices))
+    )
+
+
+def solution(t: Emitter, factors: Any, order: Any, right: Any) -> Any:
     """The solution (batch, n, m) of systems for right sides of that shape; see `factorised` for the factors."""
 
     def permuted(values: te.Tensor, rows: te.Tensor) -> te.Tensor:
         return te.compute(values.shape, lambda b, i, j: values[b, rows[b, i], j], name="permuted")
 
-    moved = emit(builder.call_te(permuted, right, order, primfunc_name_hint="permuted"))
-    lower = triangular_solution(builder, emit, factors, moved, upper=False, unit=True)
-    return triangular_solution(builder, emit, factors, lower, upper=True, unit=False)
+    moved = t.emit(t.builder.call_te(permuted, right, order, primfunc_name_hint="permuted"))
+    lower = triangular_solution(t, factors, moved, upper=False, unit=True)
+    return triangular_solution(t, factors, lower, upper=True, unit=False)
 
 
-def triangular_solution(
-    builder: relax.BlockBuilder, emit: _Emit, triangle: Any, right: Any, *, upper: bool, unit: bool
-) -> Any:
+def triangular_solution(t: Emitter, triangle: Any, right: Any, *, upper: bool, unit: bool) -> Any:
     """The solution (batch, n, m) of triangular systems (batch, n, n) with right sides (batch, n, m).
 
     Only one triangle is read, and with `unit` its diagonal is taken as ones.
@@ -118,11 +135,11 @@ def triangular_solution(
         body += [f"    for j in T.serial({m}):", f"        x[b, {row}, j] = x[b, {row}, j] / a[b, {row}, {row}]"]
     operands: list[_Port] = [("a", (batch, n, n), dtype), ("y", (batch, n, m), dtype)]
     name = f"solve_{'upper' if upper else 'lower'}"
-    (solution,) = _call(builder, emit, name, operands, [("x", (batch, n, m), dtype)], body, [triangle, right])
+    (solution,) = _call(t, name, operands, [("x", (batch, n, m), dtype)], body, [triangle, right])
     return solution
 
 
-def cholesky(builder: relax.BlockBuilder, emit: _Emit, matrix: Any) -> Any:
+def cholesky(t: Emitter, matrix: Any) -> Any:
     """The lower triangles (batch, n, n) whose products with their transposes are the symmetric matrices.
 
     Only the lower triangle of a matrix is read.  One that is not positive definite leads to values that are no numbers.
@@ -145,7 +162,7 @@ def cholesky(builder: relax.BlockBuilder, emit: _Emit, matrix: Any) -> Any:
         "                f[b, i, j] = f[b, i, j] / f[b, j, j]",
     ]
     shape = (batch, n, n)
-    (factor,) = _call(builder, emit, "cholesky", [("a", shape, dtype)], [("f", shape, dtype)], body, [matrix])
+    (factor,) = _call(t, "cholesky", [("a", shape, dtype)], [("f", shape, dtype)], body, [matrix])
     return factor
 
 
@@ -154,8 +171,7 @@ def _number(value: int, dtype: str) -> str:
 
 
 def _call(
-    builder: relax.BlockBuilder,
-    emit: _Emit,
+    t: Emitter,
     name: str,
     operands: Sequence[_Port],
     results: Sequence[_Port],
@@ -178,12 +194,12 @@ def _call(
         f"            T.writes({', '.join(map(_region, results))})",
         *(" " * 12 + line for line in body),
     ]
-    kernel = builder.add_func(tvm.script.from_source("\n".join(lines), extra_vars={"T": tirx}), name)
+    kernel = t.builder.add_func(tvm.script.from_source("\n".join(lines), extra_vars={"T": tirx}), name)
     types = [relax.TensorType(list(shape), dtype) for _, shape, dtype in results]
     if len(types) == 1:
-        return [emit(relax.call_tir(kernel, relax.Tuple(list(values)), types[0]))]
-    whole = emit(relax.call_tir(kernel, relax.Tuple(list(values)), types))
-    return [emit(relax.TupleGetItem(whole, i)) for i in range(len(types))]
+        return [t.emit(relax.call_tir(kernel, relax.Tuple(list(values)), types[0]))]
+    whole = t.emit(relax.call_tir(kernel, relax.Tuple(list(values)), types))
+    return [t.emit(relax.TupleGetItem(whole, i)) for i in range(len(types))]
 
 
 def _region(port: _Port) -> str:

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
-from kintune.models.expressions import Emit, dtype_of, shape_of
+from kintune.models.emitter import Emitter
+from kintune.models.expressions import along_axis, dtype_of, shape_of
 
 __all__ = ["INTERPOLATION", "RESIZE", "Interpolation", "interpolated", "line", "resized", "sampled"]
 
@@ -48,32 +49,30 @@ class Interpolation(NamedTuple):
 
 
 def resized(
-    builder: relax.BlockBuilder,
-    data: relax.Expr,
-    axis: int,
-    places: NDArray[Any],
-    first: NDArray[Any],
-    weights: NDArray[Any] | None,
-) -> relax.Expr:
-    """A call that resizes `data` along `axis`, not bound yet.
+    t: Emitter, data: Any, axis: int, places: NDArray[Any], first: NDArray[Any], weights: NDArray[Any] | None
+) -> Any:
+    """`data` resized along `axis`.
 
     `places` (outputs) has the coordinate of each output element on the input's axis, `first` (outputs) the input
     element of its first tap, and `weights` (outputs, taps) the weights of its taps.  Without weights, an output element
-    is a copy of its first tap.
-
-    Raises:
-        ValueError: when `first` is no linear function of the output element, rounded down.
+    is a copy of its first tap.  Elements are gathered where `first` is no linear function of the output element.
     """
-    size = shape_of(data)[axis]
+    size, dtype = shape_of(data)[axis], dtype_of(data)
     times, rest = divmod(len(first), size)
     if weights is None and not rest and np.array_equal(first, np.arange(len(first)) // times):
-        return relax.op.repeat(data, times, axis)
-    taps = 1 if weights is None else weights.shape[1]
-    columns = [] if weights is None else [np.ascontiguousarray(column.astype(dtype_of(data))) for column in weights.T]
-    slope, start, divisor = line(places, first)
-    found = Interpolation(axis, slope, start, divisor, taps)
-    constants = [relax.const(column, str(column.dtype)) for column in columns]  # by default, float64 is cut to float32
-    return interpolated(builder, data, found, len(first), constants)
+        return t.emit(relax.op.repeat(data, times, axis))
+    columns = () if weights is None else weights.T
+    try:
+        found = Interpolation(axis, *line(places, first), len(columns) or 1)
+    except ValueError:
+        total = t.take(data, np.clip(first, 0, size - 1), axis)
+        for tap, column in enumerate(columns):
+            part = total if not tap else t.take(data, np.clip(first + tap, 0, size - 1), axis)
+            part = t.emit(relax.op.multiply(part, t.const(along_axis(column, axis, len(shape_of(data))), dtype)))
+            total = t.emit(relax.op.add(total, part)) if tap else part
+        return total
+    constants = [t.const(column, dtype) for column in columns]
+    return t.emit(interpolated(t.builder, data, found, len(first), constants))
 
 
 def interpolated(
@@ -130,9 +129,7 @@ def line(places: NDArray[Any], first: NDArray[Any]) -> tuple[int, int, int]:
     raise ValueError("its coordinates follow no line; resize by a simpler scale")
 
 
-def sampled(
-    emit: Emit, image: relax.Expr, points: relax.Expr, method: str, padding_mode: str, *, align_corners: bool
-) -> relax.Expr:
+def sampled(t: Emitter, image: Any, points: Any, method: str, padding_mode: str, *, align_corners: bool) -> Any:
     """An image or volume, [batch, channels, *spatial], sampled at `points`, [batch, coordinates, *points].
 
     An axis of one pixel is twice as wide where coordinates are reflected at its corners: TVM divides by their distance.
@@ -145,8 +142,8 @@ def sampled(
     layout = {4: "NCHW", 5: "NCDHW"}[len(shape_of(image))]
     if padding_mode == "reflection" and align_corners:
         for axis, extent in enumerate(shape_of(image)[2:], 2):
-            image = emit(relax.op.concat([image, image], axis)) if extent == 1 else image
-    return emit(
+            image = t.concat([image, image], axis) if extent == 1 else image
+    return t.emit(
         relax.op.image.grid_sample(
             image, points, method=method, layout=layout, padding_mode=padding_mode, align_corners=align_corners
         )

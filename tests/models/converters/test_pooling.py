@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
-from kintune.models.converters.pooling import _counts
+from kintune.models.converters.pooling import counted
 from kintune.models.converters.windows import Windows
 from tests.support.examples import compiled_examples
 
@@ -91,7 +91,7 @@ def test_dilations_and_equal_elements(compare: Any, make_case: Any) -> None:
 
 
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
-def test_padding_to_the_same_size_counts_no_dilations(compare: Any, make_case: Any, operator: str) -> None:
+def test_padding_to_the_same_sizecounted_no_dilations(compare: Any, make_case: Any, operator: str) -> None:
     """As in onnxruntime: there are fewer windows than the standard says."""
     window: dict[str, Any] = {"kernel_shape": [3, 2], "dilations": [2, 3]}
     compare(
@@ -111,7 +111,7 @@ def test_windows_as_long_as_a_sequence_are_counted_one_by_one() -> None:
         kernel=(length,), strides=(1,), dilations=(1,), before=(0,), after=(length - 1,), declared_after=(0,),
         outputs=(length,),
     )  # fmt: skip
-    counts = _counts(windows, (length,), padded=False)
+    counts = counted(windows, (length,), padded=False)
     assert counts[0] == length
     assert counts[-1] == 1
 

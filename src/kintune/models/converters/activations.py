@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from kintune.models.converters.node import Node, like
+from kintune.models.converters.node import Node
 from kintune.models.converters.reduction import index_of_extreme
 from kintune.models.converters.registration import MICROSOFT, Convert, OnnxOperator
-from kintune.models.expressions import along_axis, dtype_of, gelu_curve, log1p, shape_of
+from kintune.models.expressions import along_axis, dtype_of, shape_of
+from kintune.models.formulas import Real, choose, gelu, log1p, parametric_relu
 
 __all__ = ["OPERATORS", "softmax"]
 
@@ -23,141 +24,69 @@ def _number(node: Node, name: str, default: float) -> float:
     return float(node.attributes.get(name, default))
 
 
-def _widened(activation: Callable[[Node, Any], Any]) -> Convert:
+def _widened(formula: Callable[[Node, Real], Real]) -> Convert:
     """A converter of an activation that is computed in float32 where the operand is of half precision."""
-    return lambda node: node.in_float32(lambda data: activation(node, data), node.required(0))
+    return lambda node: node.cast(
+        formula(node, Real(node, node.wide(node.required(0)))).value, dtype_of(node.required(0))
+    )
 
 
-def _plain(activation: Callable[[Node, Any], Any]) -> Convert:
-    return lambda node: activation(node, node.required(0))
+def _plain(formula: Callable[[Node, Real], Real]) -> Convert:
+    return lambda node: formula(node, Real(node, node.required(0))).value
 
 
-def _below_zero(node: Node, data: Any, below: Any) -> Any:
-    """`below` where `data` is negative, else `data`."""
-    return relax.op.where(node.emit(relax.op.less(data, like(0, data))), node.emit(below), data)
+def _relu(_node: Node, x: Real) -> Real:
+    return x.relu() if x.dtype.startswith("float") else x.maximum(0)
 
 
-def _relu(_node: Node, data: Any) -> Any:
-    return relax.op.nn.relu(data) if dtype_of(data).startswith("float") else relax.op.maximum(data, like(0, data))
+def _exponential(x: Real, alpha: float, width: float = 1.0) -> Real:
+    """`alpha * (exp(x / width) - 1)` where `x` is negative, else `x`."""
+    return choose(x < 0, ((x if width == 1 else x / width).exp() - 1) * alpha, x)
 
 
-def _leaky_relu(node: Node, data: Any) -> Any:
-    return relax.op.nn.leakyrelu(data, _number(node, "alpha", 0.01))
-
-
-def _parametric_relu(node: Node, data: Any) -> Any:
-    slope = node.required(1)
-    shape, own = shape_of(data), shape_of(slope)
-    rank = len(shape)
-    wide = [i for i, size in enumerate(own) if size != 1]
-    if len(wide) == 1 and len(own) <= rank:
-        axis = wide[0] + rank - len(own)
-        return relax.op.nn.prelu(data, node.emit(relax.op.reshape(slope, [own[wide[0]]])), axis)
-    if not wide and rank and len(own) <= rank:
-        channels = shape[min(1, rank - 1)]
-        each = node.emit(relax.op.broadcast_to(node.emit(relax.op.reshape(slope, [1])), [channels]))
-        return relax.op.nn.prelu(data, each, min(1, rank - 1))
-    return _below_zero(node, data, relax.op.multiply(data, slope))
-
-
-def _exponential(node: Node, data: Any, alpha: float, width: float) -> Any:
-    """`alpha * (exp(data / width) - 1)` where `data` is negative, else `data`."""
-    scaled = data if width == 1 else node.emit(relax.op.divide(data, like(width, data)))
-    power = node.emit(relax.op.subtract(node.emit(relax.op.exp(scaled)), like(1, data)))
-    return _below_zero(node, data, power if alpha == 1 else relax.op.multiply(power, like(alpha, data)))
-
-
-def _elu(node: Node, data: Any) -> Any:
-    return _exponential(node, data, _number(node, "alpha", 1), 1)
-
-
-def _celu(node: Node, data: Any) -> Any:
+def _celu(node: Node, x: Real) -> Real:
     alpha = _number(node, "alpha", 1)
-    return _exponential(node, data, alpha, alpha)
+    return _exponential(x, alpha, alpha)
 
 
-def _selu(node: Node, data: Any) -> Any:
-    curve = node.emit(_exponential(node, data, _number(node, "alpha", _SELU_ALPHA), 1))
-    return relax.op.multiply(curve, like(_number(node, "gamma", _SELU_GAMMA), data))
+def _selu(node: Node, x: Real) -> Real:
+    return _exponential(x, _number(node, "alpha", _SELU_ALPHA)) * _number(node, "gamma", _SELU_GAMMA)
 
 
-def _thresholded_relu(node: Node, data: Any) -> Any:
-    above = node.emit(relax.op.greater(data, like(_number(node, "alpha", 1), data)))
-    return relax.op.where(above, data, like(0, data))
-
-
-def _between_zero_and_one(node: Node, data: Any, alpha: float, beta: float) -> Any:
-    """`alpha * data + beta`, bounded by 0 and 1."""
-    line = node.emit(relax.op.add(node.emit(relax.op.multiply(data, like(alpha, data))), like(beta, data)))
-    return relax.op.minimum(node.emit(relax.op.maximum(line, like(0, data))), like(1, data))
-
-
-def _hard_sigmoid(node: Node, data: Any) -> Any:
-    return _between_zero_and_one(node, data, _number(node, "alpha", 0.2), _number(node, "beta", 0.5))
+def _between_zero_and_one(x: Real, alpha: float, beta: float) -> Real:
+    """`alpha * x + beta`, bounded by 0 and 1."""
+    return (x * alpha + beta).maximum(0).minimum(1)
 
 
 _SIXTH = float(np.float32(1 / 6))
 """The `alpha` of the HardSigmoid that defines HardSwish, an attribute of 32 bits also for float64."""
 
 
-def _hard_swish(node: Node, data: Any) -> Any:
-    return relax.op.multiply(data, node.emit(_between_zero_and_one(node, data, _SIXTH, 0.5)))
+def _softplus(_node: Node, x: Real) -> Real:
+    """`log(1 + exp(x))`, written so that the exponential does not overflow."""
+    return x.relu() + log1p((-abs(x)).exp())
 
 
-def _swish(node: Node, data: Any) -> Any:
-    alpha = _number(node, "alpha", 1)
-    gate = data if alpha == 1 else node.emit(relax.op.multiply(data, like(alpha, data)))
-    return relax.op.multiply(data, node.emit(relax.op.sigmoid(gate)))
-
-
-def _softplus(node: Node, data: Any) -> Any:
-    """`log(1 + exp(data))`, written so that the exponential does not overflow."""
-    power = node.emit(relax.op.exp(node.emit(relax.op.negative(node.emit(relax.op.abs(data))))))
-    rest = log1p(node.emit, lambda value: like(value, data), power)
-    return relax.op.add(node.emit(relax.op.nn.relu(data)), rest)
-
-
-def _mish(node: Node, data: Any) -> Any:
-    """`data * tanh(softplus(data))`: the tangent is `s / (s + 2)`, where `s` is `e * (e + 2)` and `e` is `exp(data)`.
+def _mish(_node: Node, x: Real) -> Real:
+    """`x * tanh(softplus(x))`: the tangent is `s / (s + 2)`, where `s` is `e * (e + 2)` and `e` is `exp(x)`.
 
     Where the exponential may overflow, both parts of the fraction are divided by its square.
     """
-    emit, two = node.emit, like(2, data)
-    power = emit(relax.op.exp(emit(relax.op.negative(emit(relax.op.abs(data))))))
-    twice = emit(relax.op.multiply(power, two))
-    square = emit(relax.op.multiply(power, power))
-    above = emit(relax.op.greater(data, like(0, data)))
-    upper = emit(relax.op.add(twice, emit(relax.op.where(above, like(1, data), square))))
-    rest = emit(relax.op.where(above, emit(relax.op.multiply(square, two)), two))
-    return relax.op.multiply(data, emit(relax.op.divide(upper, emit(relax.op.add(upper, rest)))))
+    power, above = (-abs(x)).exp(), x > 0
+    square = power * power
+    upper = power * 2 + choose(above, 1, square)
+    return x * (upper / (upper + choose(above, square * 2, square.constant(2))))
 
 
-def _softsign(node: Node, data: Any) -> Any:
-    return relax.op.divide(data, node.emit(relax.op.add(node.emit(relax.op.abs(data)), like(1, data))))
+def _gelu(node: Node, x: Real) -> Real:
+    return gelu(x, node.attributes.get("approximate", "none"))
 
 
-def _gelu(node: Node, data: Any) -> Any:
-    approximation = node.attributes.get("approximate", "none")
-    curve = gelu_curve(node.emit, lambda value: like(value, data), data, approximation)
-    half = node.emit(relax.op.multiply(data, like(0.5, data)))
-    return relax.op.multiply(half, node.emit(relax.op.add(curve, like(1, data))))
-
-
-def _shrink(node: Node, data: Any) -> Any:
+def _shrink(node: Node, x: Real) -> Real:
     lambd, bias = _number(node, "lambd", 0.5), _number(node, "bias", 0)
-    emit = node.emit
-    wide = data if dtype_of(data).startswith("float") else emit(relax.op.astype(data, "float64"))
-    above = emit(
-        relax.op.where(
-            emit(relax.op.greater(wide, like(lambd, wide))),
-            emit(relax.op.subtract(wide, like(bias, wide))),
-            like(0, wide),
-        )
-    )
-    result = emit(
-        relax.op.where(emit(relax.op.less(wide, like(-lambd, wide))), emit(relax.op.add(wide, like(bias, wide))), above)
-    )
-    return result if wide is data else relax.op.astype(result, dtype_of(data))
+    wide = x if x.dtype.startswith("float") else Real(node, node.cast(x.value, "float64"))
+    found = choose(wide < -lambd, wide + bias, choose(wide > lambd, wide - bias, 0))
+    return Real(node, node.cast(found.value, x.dtype))
 
 
 def _normalised(operator: Callable[..., Any]) -> Convert:
@@ -205,22 +134,25 @@ def softmax(node: Node) -> relax.Expr:
 
 OPERATORS = (
     OnnxOperator("Celu", _widened(_celu)),
-    OnnxOperator("Elu", _widened(_elu)),
+    OnnxOperator("Elu", _widened(lambda node, x: _exponential(x, _number(node, "alpha", 1)))),
     OnnxOperator("Gelu", _widened(_gelu)),
     OnnxOperator("Gelu", _widened(_gelu), domain=MICROSOFT),
-    OnnxOperator("HardSigmoid", _plain(_hard_sigmoid)),
-    OnnxOperator("HardSwish", _plain(_hard_swish)),
+    OnnxOperator(
+        "HardSigmoid",
+        _plain(lambda node, x: _between_zero_and_one(x, _number(node, "alpha", 0.2), _number(node, "beta", 0.5))),
+    ),
+    OnnxOperator("HardSwish", _plain(lambda node, x: x * _between_zero_and_one(x, _SIXTH, 0.5))),
     OnnxOperator("Hardmax", _normalised(_hardmax)),
-    OnnxOperator("LeakyRelu", _plain(_leaky_relu)),
+    OnnxOperator("LeakyRelu", _plain(lambda node, x: x.leakyrelu(alpha=_number(node, "alpha", 0.01)))),
     OnnxOperator("LogSoftmax", _normalised(_wide(relax.op.nn.log_softmax))),
     OnnxOperator("Mish", _widened(_mish)),
-    OnnxOperator("PRelu", _plain(_parametric_relu)),
+    OnnxOperator("PRelu", _plain(lambda node, x: parametric_relu(x, node.required(1)))),
     OnnxOperator("Relu", _plain(_relu)),
     OnnxOperator("Selu", _widened(_selu)),
     OnnxOperator("Shrink", _plain(_shrink)),
     OnnxOperator("Softmax", softmax),
     OnnxOperator("Softplus", _widened(_softplus)),
-    OnnxOperator("Softsign", _plain(_softsign)),
-    OnnxOperator("Swish", _widened(_swish)),
-    OnnxOperator("ThresholdedRelu", _plain(_thresholded_relu)),
+    OnnxOperator("Softsign", _plain(lambda node, x: x / (abs(x) + 1))),
+    OnnxOperator("Swish", _widened(lambda node, x: x * (x * _number(node, "alpha", 1)).sigmoid())),
+    OnnxOperator("ThresholdedRelu", _plain(lambda node, x: choose(x > _number(node, "alpha", 1), x, 0))),
 )

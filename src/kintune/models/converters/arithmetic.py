@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from tvm import relax, tirx
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.converters.node import Node, like
 from kintune.models.converters.registration import FLOATS, MICROSOFT, OnnxOperator
-from kintune.models.elimination import determinant, factorised, solution
+from kintune.models.elimination import determinant, inverse
 from kintune.models.expressions import HALVES, constant_of, dtype_of, elementwise, is_float, is_integer, shape_of
+from kintune.models.formulas import Real, choose, whole_power
 
 __all__ = ["OPERATORS"]
 
@@ -66,12 +68,12 @@ def _bounds_nothing(limit: relax.Expr, least: bool) -> bool:
     return int(value.reshape(-1)[0]) == (limits.min if least else limits.max)
 
 
-def _folded(operator: Callable[[Any, Any], Any]) -> Callable[[Node], relax.Expr]:
+def _folded(function: Callable[[Any, Any], Any]) -> Callable[[Node], relax.Expr]:
     """One operator between all operands, broadcasting."""
 
     def convert(node: Node) -> relax.Expr:
         operands = [operand for operand in node.operands if operand is not None]
-        return functools.reduce(lambda left, right: node.emit(operator(left, right)), operands)
+        return functools.reduce(lambda left, right: node.emit(function(left, right)), operands)
 
     return convert
 
@@ -101,11 +103,11 @@ def _divide(node: Node) -> relax.Expr:
     left, right = _legacy(node)
     if is_float(dtype_of(left)):
         return relax.op.divide(left, right)
-    quotient = elementwise(node.builder, tirx.truncdiv, "quotient", left, _safe_divisor(node, right))
+    quotient = node.emit(elementwise(node.builder, tirx.truncdiv, "quotient", left, _safe_divisor(node, right)))
     if not _may_overflow(node, right):
         return quotient
-    opposite = node.emit(relax.op.subtract(like(0, left), left))
-    return relax.op.where(node.emit(relax.op.equal(right, like(-1, right))), opposite, node.emit(quotient))
+    x = Real(node, left)
+    return choose(Real(node, right).equal(-1), 0 - x, Real(node, quotient)).value
 
 
 def _safe_divisor(node: Node, right: relax.Expr) -> relax.Expr:
@@ -124,8 +126,7 @@ def _safe_divisor(node: Node, right: relax.Expr) -> relax.Expr:
         return right
     trapping = [0] if divisor is None or not divisor.all() else []
     for value in [*trapping, *([-1] if _may_overflow(node, right) else [])]:
-        found = node.emit(relax.op.equal(right, like(value, right)))
-        right = node.emit(relax.op.where(found, like(1, right), right))
+        right = choose(Real(node, right).equal(value), 1, Real(node, right)).value
     return right
 
 
@@ -148,11 +149,11 @@ def _modulo(node: Node) -> relax.Expr:
     own = dtype_of(left)
     wide = "float32" if own in HALVES else own
     left, right = node.cast(left, wide), node.cast(right, wide)
-    remainder = node.emit(elementwise(node.builder, _float_remainder, "remainder", left, right))
+    remainder = Real(node, node.emit(elementwise(node.builder, _float_remainder, "remainder", left, right)))
     if not node.attributes.get("fmod", 0):
-        wrong = relax.op.less(node.emit(relax.op.multiply(remainder, right)), like(0, right))
-        remainder = node.emit(relax.op.where(node.emit(wrong), relax.op.add(remainder, right), remainder))
-    return node.cast(remainder, own)
+        divisor = Real(node, right)
+        remainder = choose(remainder * divisor < 0, remainder + divisor, remainder)
+    return node.cast(remainder.value, own)
 
 
 def _float_remainder(dividend: Any, divisor: Any) -> Any:
@@ -174,20 +175,12 @@ def _power(node: Node) -> relax.Expr:
         number = float(value.reshape(-1)[0])
         shape = np.broadcast_shapes(shape_of(base), value.shape)
         if number.is_integer() and 1 <= number <= _MOST_FACTORS and shape == shape_of(base):
-            return _repeated_product(node, base, int(number))
+            return whole_power(Real(node, base), int(number)).value
         if number == 0.5 and is_float(own) and shape == shape_of(base):
             return relax.op.sqrt(base)
     wide = {"float32": "float32", "float64": "float64"}.get(own, "float32" if own in HALVES else "float64")
     result = node.emit(relax.op.power(node.cast(base, wide), node.cast(exponent, wide)))
     return node.cast(result, own)
-
-
-def _repeated_product(node: Node, base: relax.Expr, exponent: int) -> relax.Expr:
-    if exponent == 1:
-        return base
-    half = _repeated_product(node, base, exponent // 2)
-    square = node.emit(relax.op.multiply(half, half))
-    return node.emit(relax.op.multiply(square, base)) if exponent % 2 else square
 
 
 def _unary(operator: Callable[[Any], Any]) -> Callable[[Node], relax.Expr]:
@@ -201,11 +194,8 @@ def _real(operator: Callable[[Any], Any]) -> Callable[[Node], relax.Expr]:
 
 def _sign(node: Node) -> relax.Expr:
     """-1 or 1; zero and NaN are returned as they are."""
-    data = node.required(0)
-    if dtype_of(data).startswith("uint"):
-        return relax.op.minimum(data, like(1, data))
-    below = node.emit(relax.op.where(relax.op.less(data, like(0, data)), like(-1, data), data))
-    return relax.op.where(relax.op.greater(data, like(0, data)), like(1, data), below)
+    x = Real(node, node.required(0))
+    return (x.minimum(1) if x.dtype.startswith("uint") else choose(x > 0, 1, choose(x < 0, -1, x))).value
 
 
 def _negative(node: Node) -> relax.Expr:
@@ -284,9 +274,15 @@ def _determinant(node: Node) -> relax.Expr:
         raise ValueError(f"the determinant of {rows}x{columns} elements is not supported")
     whole = node.emit(relax.op.reshape(data, [math.prod(batch), rows, rows]))
     if rows > _MOST_ROWS:
-        return relax.op.reshape(determinant(node.builder, node.emit, whole), batch)
-    flat = [[_element(node, whole, row, column) for column in range(rows)] for row in range(rows)]
-    return relax.op.reshape(_expanded(node, flat, 0, tuple(range(rows))), batch)
+        return relax.op.reshape(determinant(node, whole), batch)
+    flat = [
+        [
+            Real(node, node.reshape(node.slice(node.slice(whole, 1, i, i + 1), 2, j, j + 1), [math.prod(batch)]))
+            for j in range(rows)
+        ]
+        for i in range(rows)
+    ]
+    return relax.op.reshape(_expanded(flat, 0, tuple(range(rows))).value, batch)
 
 
 def _inverse(node: Node) -> relax.Expr:
@@ -295,28 +291,17 @@ def _inverse(node: Node) -> relax.Expr:
     *batch, rows, columns = shape_of(data)
     if rows != columns or 0 in shape_of(data):
         raise ValueError(f"the inverse of {rows}x{columns} elements is not supported")
-    whole = node.emit(relax.op.reshape(data, [math.prod(batch), rows, rows]))
-    factors, order, _ = factorised(node.builder, node.emit, whole)
-    identity = np.broadcast_to(np.eye(rows, dtype=dtype_of(data)), shape_of(whole))
-    found = solution(node.builder, node.emit, factors, order, relax.const(identity.copy(), dtype_of(data)))
-    return node.cast(node.emit(relax.op.reshape(found, shape_of(data))), dtype_of(node.required(0)))
+    found = inverse(node, node.reshape(data, [math.prod(batch), rows, rows]))
+    return node.cast(node.reshape(found, shape_of(data)), dtype_of(node.required(0)))
 
 
-def _element(node: Node, matrices: relax.Expr, row: int, column: int) -> relax.Expr:
-    part = relax.op.strided_slice(matrices, [1, 2], [row, column], [row + 1, column + 1], [1, 1])
-    return node.emit(relax.op.reshape(node.emit(part), [-1]))
-
-
-def _expanded(node: Node, elements: list[list[relax.Expr]], row: int, columns: tuple[int, ...]) -> relax.Expr:
+def _expanded(elements: list[list[Real]], row: int, columns: tuple[int, ...]) -> Real:
     """The determinant of the rows from `row` on and these columns, by expansion along row `row`."""
     if len(columns) == 1:
         return elements[row][columns[0]]
-    total = relax.const(0, dtype_of(elements[0][0]))
-    for index, column in enumerate(columns):
-        minor = _expanded(node, elements, row + 1, columns[:index] + columns[index + 1 :])
-        term = node.emit(relax.op.multiply(elements[row][column], minor))
-        total = node.emit((relax.op.subtract if index % 2 else relax.op.add)(total, term))
-    return total
+    minors = [_expanded(elements, row + 1, columns[:at] + columns[at + 1 :]) for at in range(len(columns))]
+    terms = [elements[row][column] * minor for column, minor in zip(columns, minors, strict=True)]
+    return functools.reduce(add, [-term if at % 2 else term for at, term in enumerate(terms)])
 
 
 OPERATORS = (

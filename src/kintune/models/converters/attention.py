@@ -15,7 +15,6 @@ from kintune.models.converters.integer_products import Triple, real_product
 from kintune.models.converters.node import Node, like
 from kintune.models.converters.registration import MICROSOFT, OnnxOperator
 from kintune.models.expressions import dtype_of, is_float, shape_of
-from kintune.models.index_marks import mark_index
 
 __all__ = ["OPERATORS"]
 
@@ -214,7 +213,7 @@ def _positions(node: Node, batch: int, rows: int, most: int) -> Any:
         given = node.emit(relax.op.add(first, relax.const(np.arange(rows, dtype=np.int64).reshape(1, -1), "int64")))
     else:
         given = node.emit(relax.op.reshape(given, [batch, rows]))
-    return mark_index(node.builder, given, [most], 0, negative=False, checked=not node.conditional)
+    return node.index(given, [most], 0, negative=False)
 
 
 def _turned(node: Node, data: Any, cosines: Any, sines: Any, shape: list[int]) -> Any:

@@ -16,7 +16,6 @@ from kintune.models.converters.products import gemm, product
 from kintune.models.converters.quantised import single
 from kintune.models.converters.registration import MICROSOFT, STANDARD, OnnxOperator
 from kintune.models.expressions import shape_of
-from kintune.models.index_marks import mark_index
 
 __all__ = ["OPERATORS"]
 
@@ -151,7 +150,7 @@ def _rows(node: Node, at: int, index: Any) -> Any:
     """Rows of the table that is operand `at`, by a marked index."""
     table = node.required(at)
     size = shape_of(table)[0]
-    marked = mark_index(node.builder, index, [size], 0, negative=False, checked=not node.conditional)
+    marked = node.index(index, [size], 0, negative=False)
     return node.emit(relax.op.take(table, marked, 0))
 
 

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 
 from kintune.models.converters.node import Node
 from kintune.models.converters.registration import OnnxOperator
+from kintune.models.converters.shaping import padded
 from kintune.models.converters.windows import windows_of
-from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.emitter import Emitter
+from kintune.models.expressions import constant_of, dtype_of, shape_of
 
-__all__ = ["OPERATORS", "convolution", "convolved"]
+__all__ = ["CONVOLUTIONS", "OPERATORS", "applied", "convolution", "convolved", "transposed", "with_bias"]
 
 _AXES = ("W", "HW", "DHW")
-_CONVOLUTIONS = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)
+CONVOLUTIONS = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)
 _TRANSPOSED = (relax.op.nn.conv1d_transpose, relax.op.nn.conv2d_transpose, relax.op.nn.conv3d_transpose)
 
 
@@ -41,10 +43,20 @@ def _spatial(data: relax.Expr, weight: relax.Expr) -> tuple[tuple[int, ...], tup
     return sizes[2:], kernel[2:]
 
 
-def _with_bias(node: Node, result: relax.Expr, bias: relax.Expr | None) -> relax.Expr:
+def with_bias(t: Emitter, result: Any, bias: Any) -> Any:
+    """The result with a number for each channel added; `bias` may be None."""
     if bias is None:
         return result
-    return node.emit(relax.op.add(result, node.per_channel(bias, len(shape_of(result)))))
+    shaped = t.reshape(bias, [1, *shape_of(bias), *[1] * (len(shape_of(result)) - 2)])
+    return t.emit(relax.op.add(result, t.cast(shaped, dtype_of(result))))
+
+
+def applied(operators: Sequence[Any], kernel: str, data: Any, weight: Any, **settings: Any) -> Any:
+    """The operator for as many spatial axes as the weights have; `kernel` is the layout of their first axes."""
+    rank = len(shape_of(weight)) - 2
+    return operators[rank - 1](
+        data, weight, data_layout="NC" + _AXES[rank - 1], kernel_layout=kernel + _AXES[rank - 1], **settings
+    )
 
 
 def convolved(node: Node, data: relax.Expr, weight: relax.Expr) -> relax.Expr:
@@ -53,25 +65,15 @@ def convolved(node: Node, data: relax.Expr, weight: relax.Expr) -> relax.Expr:
     Raises:
         ValueError: the tensors or the attributes are not of 1 to 3 spatial dimensions.
     """
-    sizes, kernel = _spatial(data, weight)
-    windows = windows_of(node, sizes, kernel)
-    axes = _AXES[len(sizes) - 1]
-    return _CONVOLUTIONS[len(sizes) - 1](
-        data,
-        weight,
-        strides=windows.strides,
-        padding=windows.padding,
-        dilation=windows.dilations,
-        groups=int(node.attributes.get("group", 1)),
-        data_layout="NC" + axes,
-        kernel_layout="OI" + axes,
-    )
+    windows = windows_of(node, *_spatial(data, weight))
+    settings = {"strides": windows.strides, "padding": windows.padding, "dilation": windows.dilations}
+    return applied(CONVOLUTIONS, "OI", data, weight, groups=int(node.attributes.get("group", 1)), **settings)
 
 
 def convolution(node: Node) -> relax.Expr:
     """Converts a Conv node."""
     result = node.emit(convolved(node, node.required(0), node.required(1)))
-    return _with_bias(node, result, node.operand(2))
+    return with_bias(node, result, node.operand(2))
 
 
 def _transposed_convolution(node: Node) -> relax.Expr:
@@ -82,24 +84,33 @@ def _transposed_convolution(node: Node) -> relax.Expr:
     whole = [(size - 1) * stride + taps for size, stride, taps in zip(sizes, strides, reach, strict=True)]
     before, outputs = _extent(node, sizes, strides, whole)
     groups = int(node.attributes.get("group", 1))
-    weight = node.required(1)
-    if isinstance(weight, tvm.ir.GenericConst):
-        values = np.asarray(weight.value.numpy())
-        return _interleaved(node, _dilated(values, dilations), groups, strides, before, outputs)
-    axes = _AXES[rank - 1]
+    data, weight, bias = node.required(0), node.required(1), node.operand(2)
+    return transposed(node, data, weight, bias, strides, dilations, groups, before, outputs)
+
+
+def transposed(
+    t: Emitter,
+    data: Any,
+    weight: Any,
+    bias: Any,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    before: Sequence[int],
+    outputs: Sequence[int],
+    out_dtype: str | None = None,
+) -> Any:
+    """A transposed convolution: `outputs` elements of each axis after the first ones, `before`, of the whole result."""
+    values = constant_of(weight)
+    if values is not None:
+        values = _dilated(values, dilations)
+        return _interleaved(t, data, values, bias, groups, strides, before, outputs, out_dtype)
+    reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(shape_of(weight)[2:], dilations, strict=True)]
     trimmed = [min(front, taps - 1) for front, taps in zip(before, reach, strict=True)]
-    result = _TRANSPOSED[rank - 1](
-        node.required(0),
-        weight,
-        strides=strides,
-        padding=[*trimmed, *[0] * rank],
-        dilation=dilations,
-        groups=groups,
-        data_layout="NC" + axes,
-        kernel_layout="IO" + axes,
-    )
+    settings = {"strides": strides, "padding": [*trimmed, *[0] * len(reach)], "dilation": dilations}
+    result = t.emit(applied(_TRANSPOSED, "IO", data, weight, groups=groups, out_dtype=out_dtype, **settings))
     skipped = [front - done for front, done in zip(before, trimmed, strict=True)]
-    return _with_bias(node, _cut(node, node.emit(result), skipped, outputs), node.operand(2))
+    return with_bias(t, _cut(t, result, skipped, outputs), bias)
 
 
 def _extent(
@@ -131,21 +142,14 @@ def _extent(
     return before, outputs
 
 
-def _cut(node: Node, tensor: relax.Expr, skipped: list[int], outputs: list[int]) -> relax.Expr:
+def _cut(t: Emitter, tensor: Any, skipped: Sequence[int], outputs: Sequence[int]) -> Any:
     """`outputs` elements of each spatial axis after the first `skipped` ones, padded with zeros at the end."""
     sizes = shape_of(tensor)[2:]
-    missing = [max(skip + wanted - size, 0) for skip, wanted, size in zip(skipped, outputs, sizes, strict=True)]
-    if any(missing):
-        widths = [0, 0, 0, 0] + [side for count in missing for side in (0, count)]
-        tensor = node.emit(relax.op.nn.pad(tensor, widths))
-    if any(skipped) or tuple(outputs) != shape_of(tensor)[2:]:
-        ends = [skip + wanted for skip, wanted in zip(skipped, outputs, strict=True)]
-        axes = list(range(2, 2 + len(outputs)))
-        tensor = node.emit(relax.op.strided_slice(tensor, axes, skipped, ends, assume_inbound=True))
-    return tensor
+    ends = [skip + wanted - size for skip, wanted, size in zip(skipped, outputs, sizes, strict=True)]
+    return padded(t, tensor, [(0, 0), (0, 0), *((-skip, end) for skip, end in zip(skipped, ends, strict=True))])
 
 
-def _dilated(weight: NDArray[Any], dilations: tuple[int, ...]) -> NDArray[Any]:
+def _dilated(weight: NDArray[Any], dilations: Sequence[int]) -> NDArray[Any]:
     """The weights with zeros inserted between them, so that their dilation is 1."""
     if all(dilation == 1 for dilation in dilations):
         return weight
@@ -157,15 +161,17 @@ def _dilated(weight: NDArray[Any], dilations: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _interleaved(
-    node: Node,
+    t: Emitter,
+    data: Any,
     weight: NDArray[Any],
+    bias: Any,
     groups: int,
-    strides: tuple[int, ...],
-    before: list[int],
-    outputs: list[int],
-) -> relax.Expr:
+    strides: Sequence[int],
+    before: Sequence[int],
+    outputs: Sequence[int],
+    out_dtype: str | None,
+) -> Any:
     """The transposed convolution as an ordinary one whose channels are interleaved."""
-    data = node.required(0)
     sizes = shape_of(data)[2:]
     rank = len(sizes)
     phases = math.prod(strides)
@@ -175,38 +181,27 @@ def _interleaved(
         for front, length, stride, size in zip(before, outputs, strides, sizes, strict=True)
     ]
     starts = [max(count - 1 - front // stride, 0) for count, front, stride in zip(taps, before, strides, strict=True)]
-    kernel = relax.const(_phase_weights(weight, groups, strides, taps))
-    axes = _AXES[rank - 1]
-    result = node.emit(
-        _CONVOLUTIONS[rank - 1](
-            data,
-            kernel,
-            padding=[*starts, *ends],
-            groups=groups,
-            data_layout="NC" + axes,
-            kernel_layout="OI" + axes,
-        )
-    )
-    bias = node.operand(2)
+    kernel = t.const(_phase_weights(weight, groups, strides, taps), dtype_of(data))
+    settings = {"padding": [*starts, *ends], "groups": groups, "out_dtype": out_dtype}
+    result = t.emit(applied(CONVOLUTIONS, "OI", data, kernel, **settings))
     if bias is not None and phases > 1:
-        bias = node.emit(relax.op.repeat(bias, phases, 0))
-    result = _with_bias(node, result, bias)
+        bias = t.emit(relax.op.repeat(bias, phases, 0))
+    result = with_bias(t, result, bias)
     batch, _, *lengths = shape_of(result)
     channels = weight.shape[1] * groups
     if phases > 1:
-        result = node.emit(relax.op.reshape(result, [batch, channels, *strides, *lengths]))
-        order = [0, 1, *itertools.chain.from_iterable((2 + rank + axis, 2 + axis) for axis in range(rank))]
-        result = node.emit(relax.op.permute_dims(result, order))
+        result = t.reshape(result, [batch, channels, *strides, *lengths])
+        result = t.permute(result, [0, 1, *itertools.chain(*((2 + rank + axis, 2 + axis) for axis in range(rank)))])
         whole = [length * stride for length, stride in zip(lengths, strides, strict=True)]
-        result = node.emit(relax.op.reshape(result, [batch, channels, *whole]))
+        result = t.reshape(result, [batch, channels, *whole])
     skipped = [
         front - (count - 1 - start) * stride
         for front, count, start, stride in zip(before, taps, starts, strides, strict=True)
     ]
-    return _cut(node, result, skipped, outputs)
+    return _cut(t, result, skipped, outputs)
 
 
-def _phase_weights(weight: NDArray[Any], groups: int, strides: tuple[int, ...], taps: list[int]) -> NDArray[Any]:
+def _phase_weights(weight: NDArray[Any], groups: int, strides: Sequence[int], taps: list[int]) -> NDArray[Any]:
     """Converts weights `[C, O / groups, ...]` of a transposed convolution to `[O * phases, C / groups, ...]`."""
     rank = len(strides)
     inputs, outputs = weight.shape[:2]
@@ -255,7 +250,7 @@ def _deformable_convolution(node: Node) -> relax.Expr:
     rows = node.emit(relax.op.reshape(weight, [1, groups, outputs // groups, channels // groups * taps]))
     product = node.emit(relax.op.matmul(rows, columns))
     result = node.emit(relax.op.reshape(product, [batch, outputs, *windows.outputs]))
-    return node.cast(_with_bias(node, result, bias), dtype_of(node.required(0)))
+    return node.cast(with_bias(node, result, bias), dtype_of(node.required(0)))
 
 
 def _bilinear(values: te.Tensor, prefix: tuple[Any, ...], place: list[Any]) -> Any:

@@ -9,11 +9,12 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from kintune.models.converters.node import Node, axis_of
-from kintune.models.converters.registration import Convert, OnnxOperator
-from kintune.models.expressions import along_axis, dtype_of, is_integer, scatter_elements, scatter_nd, shape_of
-from kintune.models.index_marks import mark_index
+from kintune.models.converters.registration import OnnxOperator
+from kintune.models.emitter import Emitter
+from kintune.models.expressions import along_axis, dtype_of, shape_of
+from kintune.models.formulas import Real, choose
 
-__all__ = ["OPERATORS"]
+__all__ = ["OPERATORS", "scatter_elements", "scatter_nd"]
 
 
 def _one_hot(node: Node) -> relax.Expr:
@@ -25,19 +26,12 @@ def _one_hot(node: Node) -> relax.Expr:
     size = int(depth.reshape(-1)[0])
     rank = len(shape_of(indices)) + 1
     axis = int(node.attributes.get("axis", -1)) % rank
-    if not is_integer(dtype_of(indices)) or dtype_of(indices) != "int64":
-        indices = node.emit(relax.op.astype(indices, "int64"))
-    wrapped = node.emit(relax.op.add(indices, relax.const(np.int64(size), "int64")))
-    negative = node.emit(relax.op.less(indices, relax.const(np.int64(0), "int64")))
-    indices = node.emit(relax.op.where(negative, wrapped, indices))
-    places = along_axis(np.arange(size, dtype=np.int64), axis, rank)
-    found = node.emit(relax.op.equal(node.emit(relax.op.expand_dims(indices, [axis])), relax.const(places, "int64")))
-    off, on = (node.emit(relax.op.reshape(_element(node, values, place), ())) for place in (0, 1))
-    return relax.op.where(found, on, off)
-
-
-def _element(node: Node, values: relax.Expr, place: int) -> relax.Expr:
-    return node.emit(relax.op.strided_slice(values, [0], [place], [place + 1]))
+    x = Real(node, node.cast(indices, "int64"))
+    x = choose(x < 0, x + size, x)
+    found = node.emit(relax.op.expand_dims(x.value, [axis]))
+    hit = Real(node, found).equal(Real(node, node.const(along_axis(np.arange(size), axis, rank), "int64")))
+    off, on = (Real(node, node.reshape(node.slice(values, 0, place, place + 1), ())) for place in (0, 1))
+    return choose(hit, on, off).value
 
 
 def _axis(node: Node) -> int:
@@ -47,7 +41,7 @@ def _axis(node: Node) -> int:
 def _along(node: Node, axis: int) -> relax.Expr:
     """The node's indices, marked as indices of one axis."""
     size = shape_of(node.required(0))[axis]
-    return mark_index(node.builder, node.required(1), [size], axis, checked=not node.conditional)
+    return node.index(node.required(1), [size], axis)
 
 
 def _tuples(node: Node, first: int) -> relax.Expr:
@@ -56,7 +50,7 @@ def _tuples(node: Node, first: int) -> relax.Expr:
     if first + count > len(shape):
         raise ValueError(f"{count} indices a place, for {len(shape) - first} dimensions")
     sizes = shape[first : first + count]
-    return mark_index(node.builder, node.required(1), sizes, first, checked=not node.conditional)
+    return node.index(node.required(1), sizes, first)
 
 
 def _gather(node: Node) -> relax.Expr:
@@ -74,26 +68,23 @@ def _gather_nd(node: Node) -> relax.Expr:
     return relax.op.gather_nd(node.required(0), _tuples(node, first), first)
 
 
-def _scattered(scatter: Callable[[Node, relax.Expr, relax.Expr, str], relax.Expr]) -> Convert:
-    """A converter of an operator that writes by index."""
-
-    def convert(node: Node) -> relax.Expr:
-        data, updates = node.required(0), node.required(2)
-        reduction = str(node.attributes.get("reduction", "none"))
-        if 0 in shape_of(node.required(1)):
-            return data
-        return scatter(node, data, updates, "update" if reduction == "none" else reduction)
-
-    return convert
+def _reduction(node: Node) -> str:
+    reduction = str(node.attributes.get("reduction", "none"))
+    return "update" if reduction == "none" else reduction
 
 
-def _scatter_elements(node: Node, data: relax.Expr, updates: relax.Expr, reduction: str) -> relax.Expr:
-    axis = _axis(node)
-    return scatter_elements(node.emit, data, _along(node, axis), updates, axis, reduction)
+def _scatter_elements(node: Node) -> relax.Expr:
+    data, axis = node.required(0), _axis(node)
+    if 0 in shape_of(node.required(1)):
+        return data
+    return scatter_elements(node, data, _along(node, axis), node.required(2), axis, _reduction(node))
 
 
-def _scatter_nd(node: Node, data: relax.Expr, updates: relax.Expr, reduction: str) -> relax.Expr:
-    return scatter_nd(node.emit, data, _tuples(node, 0), updates, reduction)
+def _scatter_nd(node: Node) -> relax.Expr:
+    data = node.required(0)
+    if 0 in shape_of(node.required(1)):
+        return data
+    return scatter_nd(node, data, _tuples(node, 0), node.required(2), _reduction(node))
 
 
 def _tensor_scatter(node: Node) -> relax.Expr:
@@ -149,14 +140,59 @@ def _reverse_sequence(node: Node) -> relax.Expr:
     return node.builder.emit_te(reversed_, data, lengths, primfunc_name_hint="reverse_sequence")
 
 
+def scatter_elements(t: Emitter, data: Any, index: Any, updates: Any, axis: int, reduction: str) -> Any:
+    """A copy of `data` with `updates` written at `index` along `axis` (not negative), combined by `reduction`.
+
+    This is ONNX's `ScatterElements` and PyTorch's `scatter`; `reduction` is that of `relax.op.scatter_elements`.  Of
+    truth values, a sum is whether one is true, and a product whether all are.
+
+    `index` and `updates` have one shape; along other axes than `axis` it may be smaller than that of `data`.  TVM's
+    kernel writes to wrong positions when two axes lie on one side of `axis` and the inner one is smaller.  So it gets
+    only the part of `data` that can be written, and the rest is concatenated.
+    """
+    sizes, wanted, part = shape_of(data), shape_of(index), data
+    smaller = [at for at, size in enumerate(sizes) if at != axis and wanted[at] < size]
+    for at in smaller:
+        part = t.slice(part, at, 0, wanted[at])
+    written = _reduced(
+        t, part, updates, reduction, lambda to, new, how: relax.op.scatter_elements(to, index, new, axis, how)
+    )
+    for place, at in reversed(list(enumerate(smaller))):
+        rest = t.slice(data, at, wanted[at], sizes[at])
+        for before in smaller[:place]:
+            rest = t.slice(rest, before, 0, wanted[before])
+        written = t.concat([written, rest], at)
+    return written
+
+
+def scatter_nd(t: Emitter, data: Any, places: Any, updates: Any, reduction: str) -> Any:
+    """A copy of `data` with `updates` written at `places`, combined by `reduction`, as by `relax.op.scatter_nd`.
+
+    Truth values are combined as by `scatter_elements`.
+    """
+    return _reduced(t, data, updates, reduction, lambda to, new, how: relax.op.scatter_nd(to, places, new, how))
+
+
+_OF_TRUTH_VALUES = {"add": "max", "max": "max", "mul": "min", "min": "min"}
+"""Reductions of truth values -> those of 0 and 1."""
+
+
+def _reduced(t: Emitter, data: Any, updates: Any, reduction: str, scatter: Callable[[Any, Any, str], Any]) -> Any:
+    """What `scatter` writes; truth values are reduced as bytes, since the compiler's kernels are for numbers."""
+    if dtype_of(data) != "bool" or reduction == "update":
+        return t.emit(scatter(data, updates, reduction))
+    data, updates = (t.cast(each, "uint8") for each in (data, updates))
+    return t.cast(t.emit(scatter(data, updates, _OF_TRUTH_VALUES[reduction])), "bool")
+
+
 OPERATORS = (
     OnnxOperator("Gather", _gather, copies=True),
     OnnxOperator("GatherElements", _gather_elements),
     OnnxOperator("GatherND", _gather_nd),
     OnnxOperator("OneHot", _one_hot, constants={1: "depth"}),
     OnnxOperator("ReverseSequence", _reverse_sequence),
-    OnnxOperator("Scatter", _scattered(_scatter_elements)),
-    OnnxOperator("ScatterElements", _scattered(_scatter_elements)),
-    OnnxOperator("ScatterND", _scattered(_scatter_nd)),
+    OnnxOperator("Scatter", _scatter_elements),
+    OnnxOperator("ScatterElements", _scatter_elements),
+    OnnxOperator("ScatterND", _scatter_nd),
     OnnxOperator("TensorScatter", _tensor_scatter),
 )

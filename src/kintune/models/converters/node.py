@@ -13,13 +13,15 @@ from onnx import AttributeProto, TensorProto, helper
 from tvm import relax
 
 from kintune.core.dtypes import numpy_dtype
+from kintune.models.emitter import Emitter
 from kintune.models.expressions import HALVES, dtype_of
+from kintune.models.index_marks import mark_index
 
 __all__ = ["Node", "attribute_value", "axis_of", "empty", "like"]
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(Emitter):
     """A node: its operands as Relax expressions (None where left out), its attributes, and where to emit to.
 
     `attributes` hold numbers, tuples of numbers and text.  `opset` is the version of the default operator set.
@@ -103,13 +105,9 @@ class Node:
         """The expression in normal form, with its type inferred."""
         return self.builder.normalize(expression)
 
-    def cast(self, tensor: relax.Expr, dtype: str) -> relax.Expr:
-        """The tensor with elements of type `dtype`."""
-        return tensor if dtype_of(tensor) == dtype else self.emit(relax.op.astype(tensor, dtype))
-
-    def wide(self, tensor: relax.Expr) -> relax.Expr:
-        """The tensor, in float32 where it is of half precision."""
-        return self.cast(tensor, "float32") if dtype_of(tensor) in HALVES else tensor
+    def index(self, index: Any, sizes: Sequence[int], axis: int, *, negative: bool = True) -> Any:
+        """Indices of axes of these sizes from `axis` on, marked by `mark_index`."""
+        return mark_index(self.builder, index, sizes, axis, negative=negative, checked=not self.conditional)
 
     def in_float32(self, operator: Callable[[relax.Expr], relax.Expr], tensor: relax.Expr) -> relax.Expr:
         """`operator` applied to the tensor; half precision is computed in float32, and rounded to the tensor's type."""

@@ -5,20 +5,40 @@ Statistics of half precision are computed in float32.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm import relax
 
-from kintune.models.converters.node import Node, like
+from kintune.models.converters.node import Node
 from kintune.models.converters.registration import MICROSOFT, OnnxOperator
-from kintune.models.expressions import Standardised, dtype_of, shape_of, standardised
+from kintune.models.emitter import Emitter
+from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.formulas import Real, choose, power
 
-__all__ = ["OPERATORS"]
+__all__ = ["OPERATORS", "Standardised", "standardised"]
 
 
-def _standardised(node: Node, tensor: relax.Expr, axes: Sequence[int], epsilon: float) -> Standardised:
-    return standardised(node.emit, tensor, axes, like(epsilon, tensor))
+class Standardised(NamedTuple):
+    """A tensor minus its mean, divided by its standard deviation; both statistics keep their dimensions."""
+
+    result: Any
+    mean: Any
+    inverse_deviation: Any
+
+
+def standardised(t: Emitter, tensor: Any, axes: Sequence[int], epsilon: float) -> Standardised:
+    """The tensor minus its mean over `axes`, divided by its standard deviation; `epsilon` is added to the variance.
+
+    The variance is the mean square of the differences to the mean, so that a mean far from zero costs no accuracy.
+    """
+    x, kept = Real(t, tensor), {"axis": list(axes), "keepdims": True}
+    mean = x.mean(**kept)
+    centred = x - mean
+    inverse = ((centred * centred).mean(**kept) + epsilon).rsqrt()
+    return Standardised((centred * inverse).value, mean.value, inverse.value)
 
 
 def _scaled(node: Node, tensor: relax.Expr, scale: relax.Expr | None, bias: relax.Expr | None) -> relax.Expr:
@@ -49,7 +69,7 @@ def _layer_normalization(node: Node) -> relax.Expr:
         bias = relax.op.zeros(normed_shape, kind) if bias is None else node.cast(bias, kind)
         result = node.emit(relax.op.nn.layer_norm(wide, scale, node.emit(bias), axes, epsilon))
         return node.cast(result, dtype)
-    normed = _standardised(node, wide, axes, epsilon)
+    normed = standardised(node, wide, axes, epsilon)
     result = node.cast(_scaled(node, normed.result, scale, bias), dtype)
     statistics = (node.cast(each, "float32") for each in (normed.mean, normed.inverse_deviation))  # of float64, too
     return relax.Tuple([result, *statistics])
@@ -58,10 +78,11 @@ def _layer_normalization(node: Node) -> relax.Expr:
 def _rms(node: Node, data: relax.Expr, scale: relax.Expr | None, axes: Sequence[int], epsilon: float) -> Standardised:
     """The tensor divided by its root mean square, and scaled; `mean` of the result is the mean square."""
     wide = node.wide(data)
-    square = node.emit(relax.op.mean(node.emit(relax.op.multiply(wide, wide)), list(axes), keepdims=True))
-    inverse = node.emit(relax.op.rsqrt(node.emit(relax.op.add(square, like(epsilon, square)))))
-    result = _scaled(node, node.emit(relax.op.multiply(wide, inverse)), scale, None)
-    return Standardised(node.cast(result, dtype_of(data)), square, inverse)
+    x = Real(node, wide)
+    square = (x * x).mean(axis=list(axes), keepdims=True)
+    inverse = (square + epsilon).rsqrt()
+    result = _scaled(node, (x * inverse).value, scale, None)
+    return Standardised(node.cast(result, dtype_of(data)), square.value, inverse.value)
 
 
 def _rms_normalization(node: Node) -> relax.Expr:
@@ -85,7 +106,7 @@ def _skip_layer_normalization(node: Node) -> relax.Expr:
     given = Node(node.builder, (data, *node.operands[2:4]), {"axis": -1, "epsilon": epsilon}, node.opset, 1)
     if node.outputs == 1:
         return _layer_normalization(given)
-    normed = _standardised(node, node.wide(data), axes, epsilon)
+    normed = standardised(node, node.wide(data), axes, epsilon)
     result = node.cast(_scaled(node, normed.result, node.operand(2), node.operand(3)), dtype_of(data))
     return relax.Tuple([result, normed.mean, normed.inverse_deviation, data])
 
@@ -111,10 +132,9 @@ def _batch_normalization(node: Node) -> relax.Expr:
     if len(shape_of(mean)) == 1:
         normed = node.emit(relax.op.nn.batch_norm(wide, scale, bias, mean, variance, axis=1, epsilon=epsilon))
         return node.cast(node.emit(relax.TupleGetItem(normed, 0)), dtype)
-    inverse = node.emit(relax.op.rsqrt(node.emit(relax.op.add(variance, like(epsilon, variance)))))
-    factor = node.emit(relax.op.multiply(inverse, scale))  # statistics of each element: `spatial` is 0
-    result = _scaled(node, node.emit(relax.op.subtract(wide, mean)), factor, bias)
-    return node.cast(result, dtype)
+    factor = ((Real(node, variance) + epsilon).rsqrt() * Real(node, scale)).value
+    # statistics of each element: `spatial` is 0
+    return node.cast(_scaled(node, node.emit(relax.op.subtract(wide, mean)), factor, bias), dtype)
 
 
 def _batch_normalization_in_training(node: Node, epsilon: float) -> relax.Expr:
@@ -122,23 +142,21 @@ def _batch_normalization_in_training(node: Node, epsilon: float) -> relax.Expr:
     rank = len(shape_of(data))
     axes = [axis for axis in range(rank) if axis != 1]
     wide = node.wide(data)
-    normed = _standardised(node, wide, axes, epsilon)
+    normed = standardised(node, wide, axes, epsilon)
     result = _scaled(node, normed.result, node.per_channel(scale, rank), node.per_channel(bias, rank))
-    centred = node.emit(relax.op.subtract(wide, normed.mean))
-    variance = node.emit(relax.op.mean(node.emit(relax.op.multiply(centred, centred)), axes))
-    momentum = float(node.attributes.get("momentum", 0.9))
+    mean = Real(node, normed.mean)
+    centred, momentum = Real(node, wide) - mean, float(node.attributes.get("momentum", 0.9))
     updated = []
-    for old, new in zip(running, (node.emit(relax.op.squeeze(normed.mean, axes)), variance), strict=True):
-        kept = node.emit(relax.op.multiply(node.wide(old), like(momentum, node.wide(old))))
-        new = node.emit(relax.op.multiply(node.cast(new, dtype_of(kept)), like(1 - momentum, kept)))
-        updated.append(node.cast(node.emit(relax.op.add(kept, new)), dtype_of(old)))
+    for old, new in zip(running, (mean.squeeze(axis=axes), (centred * centred).mean(axis=axes)), strict=True):
+        kept = Real(node, node.wide(old)) * momentum
+        updated.append(node.cast((kept + new.cast(kept.dtype) * (1 - momentum)).value, dtype_of(old)))
     return relax.Tuple([node.cast(result, dtype_of(data)), *updated])
 
 
 def _instance_normalization(node: Node) -> relax.Expr:
     data = node.required(0)
     rank = len(shape_of(data))
-    normed = _standardised(node, node.wide(data), range(2, rank), float(node.attributes.get("epsilon", 1e-5)))
+    normed = standardised(node, node.wide(data), range(2, rank), float(node.attributes.get("epsilon", 1e-5)))
     scale, bias = (node.per_channel(node.required(index), rank) for index in (1, 2))
     return node.cast(_scaled(node, normed.result, scale, bias), dtype_of(data))
 
@@ -148,7 +166,7 @@ def _group_normalization(node: Node) -> relax.Expr:
     shape = shape_of(data)
     groups = int(node.attributes["num_groups"])
     wide = node.emit(relax.op.reshape(node.wide(data), [shape[0], groups, -1]))
-    normed = _standardised(node, wide, [2], float(node.attributes.get("epsilon", 1e-5))).result
+    normed = standardised(node, wide, [2], float(node.attributes.get("epsilon", 1e-5))).result
     scale, bias = node.required(1), node.required(2)
     if shape_of(scale) == (shape[1],):  # since operator set 21
         normed = node.emit(relax.op.reshape(normed, shape))
@@ -164,25 +182,17 @@ def _mean_variance_normalization(node: Node) -> relax.Expr:
     if "across_channels" in node.attributes or "normalize_variance" in node.attributes:
         raise ValueError("attributes of before operator set 9 are not supported")
     axes = list(node.integers("axes", (0, 2, 3)))
-    wide = node.wide(data)
-    centred = node.emit(relax.op.subtract(wide, node.emit(relax.op.mean(wide, axes, keepdims=True))))
-    variance = node.emit(relax.op.mean(node.emit(relax.op.multiply(centred, centred)), axes, keepdims=True))
-    deviation = node.emit(relax.op.add(node.emit(relax.op.sqrt(variance)), like(1e-9, variance)))
-    return node.cast(node.emit(relax.op.divide(centred, deviation)), dtype_of(data))
+    x, kept = Real(node, node.wide(data)), {"axis": axes, "keepdims": True}
+    centred = x - x.mean(**kept)
+    return node.cast((centred / ((centred * centred).mean(**kept).sqrt() + 1e-9)).value, dtype_of(data))
 
 
 def _lp_normalization(node: Node) -> relax.Expr:
-    data = node.required(0)
-    axis = int(node.attributes.get("axis", -1))
-    wide = node.wide(data)
-    if int(node.attributes.get("p", 2)) == 1:
-        norm = node.emit(relax.op.sum(node.emit(relax.op.abs(wide)), axis, keepdims=True))
-    else:
-        squares = node.emit(relax.op.sum(node.emit(relax.op.multiply(wide, wide)), axis, keepdims=True))
-        norm = node.emit(relax.op.sqrt(squares))
-    empty = node.emit(relax.op.equal(norm, like(0.0, norm)))
-    divisor = node.emit(relax.op.where(empty, like(1.0, norm), norm))  # where the norm is 0, all elements are 0
-    return node.cast(node.emit(relax.op.divide(wide, divisor)), dtype_of(data))
+    data, order = node.required(0), int(node.attributes.get("p", 2))
+    x = Real(node, node.wide(data))
+    norm = power(power(abs(x), order).sum(axis=int(node.attributes.get("axis", -1)), keepdims=True), 1 / order)
+    # where the norm is 0, all elements are 0
+    return node.cast((x / choose(norm.equal(0.0), 1.0, norm)).value, dtype_of(data))
 
 
 def _local_response_normalization(node: Node) -> relax.Expr:
@@ -190,19 +200,12 @@ def _local_response_normalization(node: Node) -> relax.Expr:
     shape = shape_of(data)
     size = int(node.attributes["size"])
     before, after = (size - 1) // 2, size // 2
-    wide = node.wide(data)
-    squares = node.emit(relax.op.multiply(wide, wide))
-    widths = [0, 0, before, after] + [0, 0] * (len(shape) - 2)
-    padded = node.emit(relax.op.nn.pad(squares, widths))
-    total: Any = None
-    for start in range(size):
-        part = node.emit(relax.op.strided_slice(padded, [1], [start], [start + shape[1]], assume_inbound=True))
-        total = part if total is None else node.emit(relax.op.add(total, part))
-    alpha = float(node.attributes.get("alpha", 1e-4)) / size
-    scaled = node.emit(relax.op.multiply(total, like(alpha, total)))
-    scaled = node.emit(relax.op.add(scaled, like(float(node.attributes.get("bias", 1.0)), total)))
-    power = node.emit(relax.op.power(scaled, like(float(node.attributes.get("beta", 0.75)), total)))
-    return node.cast(node.emit(relax.op.divide(wide, power)), dtype_of(data))
+    x = Real(node, node.wide(data))
+    padded = node.emit(relax.op.nn.pad((x * x).value, [0, 0, before, after] + [0, 0] * (len(shape) - 2)))
+    parts = [Real(node, node.slice(padded, 1, start, start + shape[1])) for start in range(size)]
+    total = functools.reduce(operator.add, parts)
+    scaled = total * (float(node.attributes.get("alpha", 1e-4)) / size) + float(node.attributes.get("bias", 1.0))
+    return node.cast((x / scaled.power(float(node.attributes.get("beta", 0.75)))).value, dtype_of(data))
 
 
 def _dropout(node: Node) -> relax.Expr:

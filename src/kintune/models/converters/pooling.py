@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax, te, tirx
+from tvm import relax
 
 from kintune.models.converters.node import Node
 from kintune.models.converters.registration import OnnxOperator
 from kintune.models.converters.windows import Windows, windows_of
+from kintune.models.emitter import Emitter
 from kintune.models.expressions import dtype_of, is_float, shape_of
+from kintune.models.formulas import Real, power
 
-__all__ = ["OPERATORS"]
+__all__ = ["OPERATORS", "counted", "largest", "largest_and_places", "mean_over", "times"]
 
 _LARGEST = (relax.op.nn.max_pool1d, relax.op.nn.max_pool2d, relax.op.nn.max_pool3d)
 _MEANS = (relax.op.nn.avg_pool1d, relax.op.nn.avg_pool2d, relax.op.nn.avg_pool3d)
@@ -30,89 +34,85 @@ def _windows(node: Node, data: relax.Expr) -> Windows:
 
 def _max_pool(node: Node) -> relax.Expr:
     data = node.required(0)
-    windows = _windows(node, data)
-    if node.outputs == 1 and windows.is_whole(shape_of(data)[2:]):
-        return _global_max_pool(node)
-    pool = _LARGEST[len(windows.kernel) - 1]
-    result = node.emit(pool(data, windows.kernel, windows.strides, windows.padding, windows.dilations))
+    windows, sizes = _windows(node, data), shape_of(data)[2:]
     if node.outputs == 1:
-        return result
-    by_column = bool(node.attributes.get("storage_order", 0))
-    return relax.Tuple([result, _places(node, data, result, windows, by_column)])
+        return _global_max_pool(node) if windows.is_whole(sizes) else largest(node, data, windows)
+    found, places = largest_and_places(
+        node, data, windows.elements(), by_column=bool(node.attributes.get("storage_order", 0))
+    )
+    planes = np.arange(math.prod(shape_of(data)[:2])) * math.prod(sizes)
+    planes = node.const(planes.reshape(*shape_of(data)[:2], *[1] * len(sizes)), "int64")
+    return relax.Tuple([found, node.emit(relax.op.add(places, planes))])
 
 
-def _places(node: Node, data: relax.Expr, largest: relax.Expr, windows: Windows, by_column: bool) -> relax.Expr:
-    """The flat index of the first element in each window that equals its maximum; of a NaN if there is one."""
-    shape = shape_of(data)
-    sizes, rank = shape[2:], len(windows.kernel)
-    last = tirx.const(math.prod(sizes) - 1, "int64")  # of windows that hold nothing but padding
-
-    def found(values: te.Tensor, tops: te.Tensor) -> te.Tensor:
-        taps = [te.reduce_axis((0, size), f"tap{axis}") for axis, size in enumerate(windows.kernel)]
-
-        def at(image: Any, channel: Any, *places: Any) -> Any:
-            inside: Any = tirx.const(True, "bool")
-            bounded, flat = [], tirx.Cast("int64", 0)
-            for axis in range(rank):
-                index = places[axis] * windows.strides[axis] + taps[axis] * windows.dilations[axis]
-                index = index - windows.before[axis]
-                inside = tirx.all(inside, index >= 0, index < sizes[axis])
-                bounded.append(tirx.max(tirx.min(index, sizes[axis] - 1), 0))
-                flat = flat * sizes[axis] + tirx.Cast("int64", bounded[-1])
-            source, place = (image, channel, *bounded), (image, channel, *places)
-            same = values[source] == tops[place]
-            if is_float(dtype_of(data)):
-                same = tirx.any(same, tirx.isnan(values[source]))
-            return te.min(tirx.Select(tirx.all(inside, same), flat, last), axis=taps)
-
-        return te.compute(tops.shape, at, name="place")
-
-    def flat(first: te.Tensor) -> te.Tensor:
-        def at(image: Any, channel: Any, *places: Any) -> Any:
-            place = (image, channel, *places)
-            index: Any = first[place]
-            if by_column:
-                whole, index = index, tirx.Cast("int64", 0)
-                rest = math.prod(sizes)
-                scale = 1
-                for size in sizes:
-                    rest //= size
-                    index = index + whole // rest % size * scale
-                    scale *= size
-            plane = tirx.Cast("int64", image) * shape[1] + tirx.Cast("int64", channel)
-            return plane * math.prod(sizes) + index
-
-        return te.compute(first.shape, at, name="flat_place")
-
-    first = node.builder.emit_te(found, data, largest, primfunc_name_hint="max_pool_place")
-    return node.builder.emit_te(flat, first, primfunc_name_hint="max_pool_flat_place")
+def largest(t: Emitter, data: Any, windows: Windows) -> Any:
+    """The largest element of each window."""
+    pool = _LARGEST[len(windows.kernel) - 1]
+    return t.emit(pool(data, windows.kernel, windows.strides, windows.padding, windows.dilations))
 
 
-def _sum_over(node: Node, data: relax.Expr, windows: Windows) -> relax.Expr:
+def largest_and_places(
+    t: Emitter, data: Any, windows: Sequence[NDArray[np.int64]], *, by_column: bool = False
+) -> tuple[Any, Any]:
+    """The largest element of each window, and where it is: its number among those of its image and channel.
+
+    `windows` has the elements of the windows along each axis, (taps, outputs).  Elements are numbered by rows, or by
+    columns.
+
+    Tap by tap: an element takes the place of the largest before it where it is larger, or not a number.
+    """
+    sizes = shape_of(data)[2:]
+    shape = (*shape_of(data)[:2], *(each.shape[1] for each in windows))
+    numbers = np.arange(math.prod(sizes)).reshape(sizes, order="F" if by_column else "C")
+    dtype = dtype_of(data)
+    least = t.const(-math.inf if is_float(dtype) else np.iinfo(dtype).min, dtype)
+    found = places = None
+    for taps in itertools.product(*(range(len(each)) for each in windows)):
+        part, inside, nearest = data, np.array(True), []
+        for axis, size in enumerate(sizes):
+            at = windows[axis][taps[axis]]
+            nearest.append(np.clip(at, 0, size - 1))
+            part = t.take(part, nearest[-1], axis + 2)
+            inside = inside[..., None] & (at == nearest[-1])
+        if not inside.all():
+            part = t.emit(relax.op.where(t.const(inside, "bool"), part, least))
+        place = t.expand(t.const(numbers[np.ix_(*nearest)], "int64"), shape)
+        if found is None:
+            found, places = part, place
+            continue
+        larger = t.emit(relax.op.greater(part, found))
+        if is_float(dtype):
+            larger = t.emit(relax.op.logical_or(larger, t.emit(relax.op.isnan(t.wide(part)))))
+        found, places = (t.emit(relax.op.where(larger, *pair)) for pair in ((part, found), (place, places)))
+    return found, places
+
+
+def mean_over(t: Emitter, data: Any, windows: Windows) -> Any:
     """The sum of each window divided by the number of elements of the kernel, whether these are padding or not."""
     pool = _MEANS[len(windows.kernel) - 1]
     padding, dilations = windows.padding, windows.dilations
-    return node.emit(pool(data, windows.kernel, windows.strides, padding, dilations, count_include_pad=True))
+    return t.emit(pool(data, windows.kernel, windows.strides, padding, dilations, count_include_pad=True))
 
 
 def _average_pool(node: Node) -> relax.Expr:
     data = node.required(0)
     windows, sizes = _windows(node, data), shape_of(data)[2:]
-    padded = bool(node.attributes.get("count_include_pad", 0))
-    counts = _counts(windows, sizes, padded)
+    counts = counted(windows, sizes, bool(node.attributes.get("count_include_pad", 0)))
     if windows.is_whole(sizes):
-        sums = node.emit(relax.op.mean(node.wide(data), _whole(data), keepdims=True))
-        factor = math.prod(sizes) / counts
-    else:
-        sums = _sum_over(node, node.wide(data), windows)
-        factor = math.prod(windows.kernel) / counts
-    if (factor != 1).any():
-        shaped = relax.const(factor.reshape(1, 1, *factor.shape).astype(dtype_of(sums)))
-        sums = node.emit(relax.op.multiply(sums, shaped))
-    return node.cast(sums, dtype_of(data))
+        means = node.emit(relax.op.mean(node.wide(data), _whole(data), keepdims=True))
+        return node.cast(times(node, means, math.prod(sizes) / counts), dtype_of(data))
+    means = mean_over(node, node.wide(data), windows)
+    return node.cast(times(node, means, math.prod(windows.kernel) / counts), dtype_of(data))
 
 
-def _counts(windows: Windows, sizes: tuple[int, ...], padded: bool) -> NDArray[np.float64]:
+def times(t: Emitter, means: Any, factors: NDArray[np.float64]) -> Any:
+    """Means of windows, each multiplied by a factor."""
+    if (factors == 1).all():
+        return means
+    return t.emit(relax.op.multiply(means, t.const(factors[None, None], dtype_of(means))))
+
+
+def counted(windows: Windows, sizes: tuple[int, ...], padded: bool) -> NDArray[np.float64]:
     """The number of elements in each window, at least 1; with `padded`, declared padding counts as well."""
     counts = np.ones(1)
     for axis, size in enumerate(sizes):
@@ -126,24 +126,12 @@ def _counts(windows: Windows, sizes: tuple[int, ...], padded: bool) -> NDArray[n
     return np.maximum(counts.reshape(windows.outputs), 1)
 
 
-def _power(node: Node, tensor: relax.Expr, exponent: float) -> relax.Expr:
-    if exponent == 1:
-        return tensor
-    if exponent == 2:
-        return node.emit(relax.op.multiply(tensor, tensor))
-    if exponent == 0.5:
-        return node.emit(relax.op.sqrt(tensor))
-    return node.emit(relax.op.power(tensor, relax.const(exponent, dtype_of(tensor))))
-
-
 def _lp_pool(node: Node) -> relax.Expr:
     data = node.required(0)
-    windows = _windows(node, data)
-    exponent = float(node.attributes.get("p", 2))
-    powers = _power(node, node.emit(relax.op.abs(node.wide(data))), exponent)
-    means = _sum_over(node, powers, windows)
-    sums = node.emit(relax.op.multiply(means, relax.const(math.prod(windows.kernel), dtype_of(means))))
-    return node.cast(_power(node, sums, 1 / exponent), dtype_of(data))
+    windows, exponent = _windows(node, data), float(node.attributes.get("p", 2))
+    powers = power(abs(Real(node, node.wide(data))), exponent).value
+    sums = Real(node, mean_over(node, powers, windows)) * math.prod(windows.kernel)
+    return node.cast(power(sums, 1 / exponent).value, dtype_of(data))
 
 
 def _whole(data: relax.Expr) -> list[int]:
@@ -162,11 +150,9 @@ def _global_max_pool(node: Node) -> relax.Expr:
 
 
 def _global_lp_pool(node: Node) -> relax.Expr:
-    data = node.required(0)
-    exponent = float(node.attributes.get("p", 2))
-    powers = _power(node, node.emit(relax.op.abs(node.wide(data))), exponent)
-    sums = node.emit(relax.op.sum(powers, _whole(data), keepdims=True))
-    return node.cast(_power(node, sums, 1 / exponent), dtype_of(data))
+    data, exponent = node.required(0), float(node.attributes.get("p", 2))
+    sums = power(abs(Real(node, node.wide(data))), exponent).sum(axis=_whole(data), keepdims=True)
+    return node.cast(power(sums, 1 / exponent).value, dtype_of(data))
 
 
 def _max_unpool(node: Node) -> relax.Expr:

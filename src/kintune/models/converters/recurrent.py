@@ -16,7 +16,6 @@ from kintune.models.converters.node import Node
 from kintune.models.converters.quantised import dynamically_quantised
 from kintune.models.converters.registration import MICROSOFT, OnnxOperator
 from kintune.models.expressions import HALVES, constant_of, dtype_of, shape_of
-from kintune.models.index_marks import mark_index
 from kintune.models.recurrence import ACTIVATIONS, FORWARD, GATES, GRU, LSTM, PEEPHOLES, RNN, Recurrence
 from kintune.models.recurrent_equations import ACTIVATION_FUNCTIONS
 from kintune.models.recurrent_layer import (
@@ -223,7 +222,7 @@ def _lengths(node: Node, steps: int) -> Any:
     if known is not None and (known == steps).all():
         return None
     lengths = node.cast(given, "int32")
-    return mark_index(node.builder, lengths, [steps + 1], 0, negative=False, checked=not node.conditional)
+    return node.index(lengths, [steps + 1], 0, negative=False)
 
 
 def _state(node: Node, place: int, batch_first: bool) -> Any:

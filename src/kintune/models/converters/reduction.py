@@ -12,11 +12,16 @@ from tvm import relax, te, tirx, topi
 
 from kintune.models.converters.node import Node, axis_of
 from kintune.models.converters.registration import Convert, OnnxOperator
+from kintune.models.emitter import Emitter
 from kintune.models.expressions import HALVES, REPLACE_NAN, along_axis, dtype_of, is_float, shape_of
 
-__all__ = ["OPERATORS", "index_of_extreme"]
+__all__ = ["OPERATORS", "greatest", "index_of_extreme"]
 
-_SORTED_AS = {"int16": "int32", "uint16": "int32", "uint32": "int64", "bfloat16": "float32"}
+_SORTED_AS = {
+    **dict.fromkeys(("bool", "int8", "int16", "uint8", "uint16"), "int32"),
+    **dict.fromkeys(HALVES, "float32"),
+    "uint32": "int64",
+}
 """Element types that the compiler does not sort -> those that hold the same values."""
 
 Reduce = Callable[[Any, Sequence[int], bool], Any]
@@ -205,7 +210,7 @@ def _running(operator: Callable[..., Any]) -> Convert:
     return convert
 
 
-def _greatest(node: Node) -> relax.Expr:
+def _top(node: Node) -> relax.Expr:
     """The k greatest (or least) elements along an axis, sorted, and their indices."""
     data = node.required(0)
     given = node.given_integers("k", 1)
@@ -217,14 +222,17 @@ def _greatest(node: Node) -> relax.Expr:
     if count == 0:
         empty = [0 if i == axis else size for i, size in enumerate(shape)]
         return relax.Tuple([relax.op.zeros(empty, dtype_of(data)), relax.op.zeros(empty, "int64")])
-    largest, own = bool(node.attributes.get("largest", 1)), dtype_of(data)
-    if own == "uint64":
+    if dtype_of(data) == "uint64":
         raise ValueError("elements of uint64 cannot be sorted")
-    data = node.cast(data, _SORTED_AS.get(own, own))
-    both = node.emit(relax.op.topk(data, count, axis, ret_type="both", largest=largest, dtype="int64"))
-    if dtype_of(data) == own:
-        return both
-    return relax.Tuple([node.cast(node.emit(both[0]), own), node.emit(both[1])])
+    return relax.Tuple([*greatest(node, data, count, axis, largest=bool(node.attributes.get("largest", 1)))])
+
+
+def greatest(t: Emitter, data: Any, count: int, axis: int, *, largest: bool = True) -> tuple[Any, Any]:
+    """The greatest (or least) elements along an axis, sorted, and their indices."""
+    own = dtype_of(data)
+    sortable = t.cast(data, _SORTED_AS.get(own, own))
+    both = t.emit(relax.op.topk(sortable, count, axis, ret_type="both", largest=largest, dtype="int64"))
+    return t.cast(t.emit(both[0]), own), t.emit(both[1])
 
 
 OPERATORS = (
@@ -246,5 +254,5 @@ OPERATORS = (
         _reduction(_sum_of_squares, lambda _, data: relax.op.multiply(data, data)),
         constants={1: "axes"},
     ),
-    OnnxOperator("TopK", _greatest, constants={1: "k"}),
+    OnnxOperator("TopK", _top, constants={1: "k"}),
 )

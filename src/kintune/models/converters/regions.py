@@ -7,7 +7,6 @@ from tvm import relax
 from kintune.models.converters.node import Node, empty, like
 from kintune.models.converters.registration import OnnxOperator
 from kintune.models.expressions import dtype_of, shape_of
-from kintune.models.index_marks import mark_index
 
 __all__ = ["OPERATORS"]
 
@@ -102,7 +101,7 @@ def _max_roi_pool(node: Node) -> relax.Expr:
 def _with_images(node: Node, images: relax.Expr, corners: relax.Expr) -> relax.Expr:
     """Regions as the kernels take them: the number of the image, marked as an index, and then the corners."""
     size = shape_of(node.required(0))[0]
-    image = mark_index(node.builder, images, [size], 0, negative=False, checked=not node.conditional)
+    image = node.index(images, [size], 0, negative=False)
     column = node.cast(node.emit(relax.op.expand_dims(image, [1])), dtype_of(corners))
     return node.emit(relax.op.concat([column, corners], 1))
 

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.models.converters.node import Node, empty, like
+from kintune.models.converters.node import Node, empty
 from kintune.models.converters.registration import OnnxOperator
 from kintune.models.expressions import along_axis, dtype_of, shape_of
+from kintune.models.formulas import Real, choose
 from kintune.models.interpolation import resized
 
 __all__ = ["OPERATORS"]
@@ -163,29 +164,28 @@ def _resized(
             inside = inside & along_axis(within, axis.axis, len(shape))
         if mode == "nearest":
             chosen = _nearest(x, rounding, axis.scale < 1).astype(np.int64)
-            result = node.emit(resized(node.builder, result, axis.axis, x, chosen, None))
+            result = resized(node, result, axis.axis, x, chosen, None)
         else:
-            if dtype_of(result) not in ("float32", "float64"):
-                result = node.emit(relax.op.astype(result, "float32"))
+            result = node.cast(result, "float64" if dtype_of(result) == "float64" else "float32")
             taps = _taps(node, axis, x, mode)
-            result = node.emit(resized(node.builder, result, axis.axis, x, *taps))
+            result = resized(node, result, axis.axis, x, *taps)
             result = _whole(node, result, dtype) if rounds else result
     if not inside.all():
-        value = relax.const(float(node.attributes.get("extrapolation_value", 0.0)), dtype_of(result))
-        result = node.emit(relax.op.where(relax.const(inside), result, value))
-    if dtype_of(result) == dtype:
-        return result
-    if "int" in dtype:
+        found = choose(
+            Real(node, node.const(inside, "bool")),
+            Real(node, result),
+            float(node.attributes.get("extrapolation_value", 0.0)),
+        )
+        result = found.value
+    if dtype_of(result) != dtype and "int" in dtype:
         result = node.emit(relax.op.trunc(result))
-    return node.emit(relax.op.astype(result, dtype))
+    return node.cast(result, dtype)
 
 
 def _whole(node: Node, values: relax.Expr, dtype: str) -> relax.Expr:
     """Values rounded, and clamped to the range of `dtype`: with `antialias`, onnxruntime rounds after each axis."""
     limits = np.iinfo(dtype)
-    rounded = node.emit(relax.op.floor(node.emit(relax.op.add(values, like(0.5, values)))))
-    above = node.emit(relax.op.maximum(rounded, like(limits.min, rounded)))
-    return node.emit(relax.op.minimum(above, like(limits.max, rounded)))
+    return (Real(node, values) + 0.5).floor().maximum(limits.min).minimum(limits.max).value
 
 
 OPERATORS = (

@@ -32,7 +32,7 @@ def _grid_sample(node: Node) -> relax.Expr:
         raise ValueError("cubic interpolation over 3 dimensions is not supported")
     coordinates = node.emit(relax.op.permute_dims(grid, [0, rank - 1, *range(1, rank - 1)]))
     found = sampled(
-        node.emit,
+        node,
         data,
         node.cast(coordinates, dtype_of(data)),
         _METHODS[mode],

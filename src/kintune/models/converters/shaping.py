@@ -13,9 +13,10 @@ from tvm import relax
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.converters.node import Node, axis_of, empty
 from kintune.models.converters.registration import OF_THE_DATA, OnnxOperator
-from kintune.models.expressions import constant_of, dtype_of, shape_of
+from kintune.models.emitter import Emitter
+from kintune.models.expressions import constant_of, dtype_of, is_float, shape_of
 
-__all__ = ["OPERATORS"]
+__all__ = ["OPERATORS", "padded"]
 
 _CONSTANT = "constant"
 _MIRRORING = frozenset({"edge", "reflect", "wrap"})
@@ -285,28 +286,38 @@ def _where(node: Node) -> relax.Expr:
     return relax.op.where(condition, taken, other)
 
 
+def padded(t: Emitter, data: Any, amounts: Sequence[tuple[int, int]], mode: str = _CONSTANT, fill: Any = 0) -> Any:
+    """`data` with elements added before and after each axis; negative amounts remove some.
+
+    `fill` is a number, or a tensor of one element.  Modes are those of `numpy.pad`.
+    """
+    for axis, (before, after) in enumerate(amounts):
+        data = t.slice(data, axis, max(-before, 0), shape_of(data)[axis] - max(-after, 0))
+    added, dtype = [(max(before, 0), max(after, 0)) for before, after in amounts], dtype_of(data)
+    if mode == _CONSTANT and dtype != "bool" and not isinstance(fill, relax.Expr) and math.isfinite(fill):
+        widths, number = [amount for pair in added for amount in pair], float if is_float(dtype) else int
+        return t.emit(relax.op.nn.pad(data, widths, _CONSTANT, number(fill))) if any(widths) else data
+    fill = t.reshape(fill, ()) if isinstance(fill, relax.Expr) else t.const(fill, dtype)
+    for axis, pair in enumerate(added):
+        shape = shape_of(data)
+        if mode == _CONSTANT:
+            front, back = (
+                t.expand(fill, [*shape[:axis], count, *shape[axis + 1 :]]) if count else None for count in pair
+            )
+            data = t.concat([part for part in (front, data, back) if part is not None], axis)
+        elif any(pair):
+            data = t.take(data, np.pad(np.arange(shape[axis]), pair, mode=mode), axis)  # type: ignore[call-overload]
+    return data
+
+
 def _pad(node: Node) -> relax.Expr:
-    data = node.required(0)
+    data, fill = node.required(0), node.operand(2)
     mode = str(node.attributes.get("mode", _CONSTANT))
     if mode != _CONSTANT and mode not in _MIRRORING:
         raise ValueError(f"mode {mode!r} is not known")
-    amounts = _amounts(node, len(shape_of(data)))
-    data = _without_negative(node, data, amounts)
-    added = [(max(before, 0), max(after, 0)) for before, after in amounts]
-    if not any(before or after for before, after in added):
-        return data
-    if mode == _CONSTANT:
-        widths, fill = [amount for pair in added for amount in pair], node.operand(2)
-        if fill is None or constant_of(fill) is not None:
-            return relax.op.nn.pad(data, widths, "constant", _fill(node, data))
-        inside = relax.const(np.pad(np.ones(shape_of(data), bool), added), "bool")
-        padded = node.emit(relax.op.nn.pad(data, widths))
-        return relax.op.where(inside, padded, node.emit(relax.op.reshape(fill, [])))
-    for axis, pair in enumerate(added):
-        if any(pair):
-            places = np.pad(np.arange(shape_of(data)[axis], dtype=np.int64), pair, mode=mode)  # type: ignore[call-overload]
-            data = node.emit(relax.op.take(data, relax.const(places, "int64"), axis, mode="clip"))
-    return data
+    known = constant_of(fill)
+    number = node.attributes.get("value", 0) if fill is None else fill if known is None else known.reshape(-1)[0]
+    return padded(node, data, _amounts(node, len(shape_of(data))), mode, number)
 
 
 def _center_crop_pad(node: Node) -> relax.Expr:
@@ -316,15 +327,11 @@ def _center_crop_pad(node: Node) -> relax.Expr:
     axes = [axis_of(axis, len(shape)) for axis in node.integers("axes", tuple(range(len(shape))))]
     if len(axes) != len(wanted) or min(wanted, default=0) < 0:
         raise ValueError(f"shape {list(wanted)} has no size for each of {len(axes)} axes")
-    kept, widths = {}, [0] * (2 * len(shape))
+    amounts = [(0, 0)] * len(shape)
     for axis, size in zip(axes, wanted, strict=True):
-        missing = size - shape[axis]
-        if missing < 0:
-            first = -missing // 2
-            kept[axis] = range(first, first + size)
-        widths[2 * axis : 2 * axis + 2] = [max(missing, 0) // 2, max(missing, 0) - max(missing, 0) // 2]
-    data = node.emit(_cut(data, kept))
-    return relax.op.nn.pad(data, widths) if any(widths) else data
+        before = int((size - shape[axis]) / 2)
+        amounts[axis] = (before, size - shape[axis] - before)
+    return padded(node, data, amounts)
 
 
 def _amounts(node: Node, rank: int) -> list[tuple[int, int]]:
@@ -341,26 +348,6 @@ def _amounts(node: Node, rank: int) -> list[tuple[int, int]]:
     for position, axis in enumerate(chosen):
         amounts[axis] = (int(given[position]), int(given[position + len(chosen)]))
     return amounts
-
-
-def _without_negative(node: Node, data: relax.Expr, amounts: list[tuple[int, int]]) -> relax.Expr:
-    """The data without the elements that negative amounts remove."""
-    shape = shape_of(data)
-    cut = [axis for axis, pair in enumerate(amounts) if min(pair) < 0]
-    if not cut:
-        return data
-    begins = [max(-amounts[axis][0], 0) for axis in cut]
-    ends = [shape[axis] - max(-amounts[axis][1], 0) for axis in cut]
-    return node.emit(relax.op.strided_slice(data, cut, begins, ends))
-
-
-def _fill(node: Node, data: relax.Expr) -> float | int:
-    value = constant_of(node.operand(2))
-    return _number(node.attributes.get("value", 0) if value is None else value.reshape(-1)[0], dtype_of(data))
-
-
-def _number(value: object, dtype: str) -> float | int:
-    return float(value) if dtype.startswith(("float", "bfloat")) else int(value)  # type: ignore[arg-type,call-overload]
 
 
 OPERATORS = (

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kintune.models.converters.node import Node
 
 __all__ = ["Windows", "windows_of"]
@@ -31,6 +34,14 @@ class Windows(NamedTuple):
     def padding(self) -> list[int]:
         """All paddings in front, then all behind."""
         return [*self.before, *self.after]
+
+    def elements(self) -> list[NDArray[np.int64]]:
+        """The elements of the windows along each axis, (taps, outputs); in the padding they are out of range."""
+        axes = zip(self.kernel, self.strides, self.dilations, self.before, self.outputs, strict=True)
+        return [
+            np.arange(count) * stride + np.arange(taps)[:, None] * dilation - front
+            for taps, stride, dilation, front, count in axes
+        ]
 
     def is_whole(self, sizes: Sequence[int]) -> bool:
         """Whether there is one window, and it has all elements of axes of these sizes."""

@@ -7,8 +7,9 @@ from typing import Any
 
 from tvm import relax
 
-from kintune.models.expressions import dtype_of, gelu_curve, is_float
-from kintune.models.torch_converters.elementwise import bounded, expm1_of
+from kintune.models.expressions import dtype_of, is_float
+from kintune.models.formulas import Real, choose, expm1, gelu, parametric_relu
+from kintune.models.torch_converters.elementwise import bounded
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
@@ -27,28 +28,9 @@ def _leaky_relu(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _elu(t: Translation, a: SimpleNamespace) -> Expression:
-    value = t.wide(a.self)
-    dtype = dtype_of(value)
-    scaled = value if a.input_scale == 1 else t.emit(relax.op.multiply(value, t.const(a.input_scale, dtype)))
-    grown = t.emit(relax.op.multiply(expm1_of(t, scaled), t.const(a.alpha * a.scale, dtype)))
-    linear = value if a.scale == 1 else t.emit(relax.op.multiply(value, t.const(a.scale, dtype)))
-    return t.finish(t.emit(relax.op.where(t.emit(relax.op.greater(value, t.const(0, dtype))), linear, grown)))
-
-
-def _gelu(t: Translation, a: SimpleNamespace) -> Expression:
-    value = t.wide(a.self)
-    dtype = dtype_of(value)
-    curve = gelu_curve(t.emit, lambda number: t.const(number, dtype), value, a.approximate)
-    factor = t.emit(relax.op.multiply(t.emit(relax.op.add(curve, t.const(1, dtype))), t.const(0.5, dtype)))
-    return t.finish(t.emit(relax.op.multiply(value, factor)))
-
-
-def _prelu(t: Translation, a: SimpleNamespace) -> Expression:
-    value, slope = t.wide(a.self), t.wide(a.weight)
-    negative = t.emit(relax.op.multiply(value, slope))
-    return t.finish(
-        t.emit(relax.op.where(t.emit(relax.op.greater(value, t.const(0, dtype_of(value)))), value, negative))
-    )
+    """Unlike ONNX's, small numbers keep their digits, as in PyTorch."""
+    x = Real(t, t.wide(a.self))
+    return t.finish(choose(x > 0, x * a.scale, expm1(x * a.input_scale) * (a.alpha * a.scale)).value)
 
 
 def _random_relu(t: Translation, a: SimpleNamespace) -> Expression:
@@ -70,8 +52,8 @@ CONVERTERS: dict[str, Converter] = {
     "hardtanh.default": _hardtanh,
     "leaky_relu.default": _leaky_relu,
     "elu.default": _elu,
-    "gelu.default": _gelu,
-    "_prelu_kernel.default": _prelu,
+    "gelu.default": lambda t, a: t.finish(gelu(Real(t, t.wide(a.self)), a.approximate).value),
+    "_prelu_kernel.default": lambda t, a: t.finish(parametric_relu(Real(t, t.wide(a.self)), t.wide(a.weight)).value),
     **dict.fromkeys(("rrelu.default", "rrelu_with_noise.default"), _random_relu),
     "rrelu_with_noise_functional.default": _random_relu_and_slopes,
 }

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tvm import relax
 
 from kintune.models.expressions import dtype_of, shape_of
-from kintune.models.torch_converters.images import resized_axis, scales_of
+from kintune.models.formulas import Real
+from kintune.models.interpolation import resized
+from kintune.models.torch_converters.images import scales_of
 from kintune.models.torch_converters.translation import Converter, Expression, Translation
 
 __all__ = ["CONVERTERS"]
@@ -63,7 +64,7 @@ def _resize(mode: str) -> Converter:
             if matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix, np.eye(len(matrix))):
                 continue
             windows = _windows(matrix, _step(matrix, scale, corners=bool(a.align_corners)), _REACH[mode])
-            value = (_resized_bytes if is_whole else _resized)(t, value, axis, windows)
+            value = _resized_bytes(t, value, axis, windows) if is_whole else resized(t, value, axis, *windows)
         return t.finish(value)
 
     return convert
@@ -102,21 +103,14 @@ def _windows(matrix: NDArray[Any], step: float, reach: int) -> _Windows:
     return _Windows(middles - 0.5, first, np.where(inside, weights, 0))
 
 
-def _resized(t: Translation, value: Expression, axis: int, windows: _Windows) -> Expression:
-    return resized_axis(t, value, axis, *windows)
-
-
 def _resized_bytes(t: Translation, value: Expression, axis: int, windows: _Windows) -> Expression:
     """Bytes, as int32, with weights that are whole numbers, as PyTorch resizes them; rounded after each axis."""
     largest = float(windows.weights.max(initial=0))
     bits = next((b for b in range(_MOST_BITS) if math.floor(0.5 + largest * 2 ** (b + 1)) >= _WEIGHTS_END), _MOST_BITS)
     scaled = windows.weights * 2**bits
     whole = np.trunc(scaled + np.copysign(0.5, scaled))
-    total = resized_axis(t, value, axis, windows.middles, windows.first, whole)
-    rounded = t.emit(relax.op.add(total, t.const(1 << (bits - 1), "int32")))
-    value = t.emit(relax.op.right_shift(rounded, t.const(bits, "int32")))
-    value = t.emit(relax.op.maximum(value, t.const(0, "int32")))
-    return t.emit(relax.op.minimum(value, t.const(255, "int32")))
+    total = resized(t, value, axis, windows.middles, windows.first, whole)
+    return (Real(t, total) + (1 << (bits - 1))).right_shift(bits).maximum(0).minimum(255).value
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 
-from kintune.models.torch_converters.formulas import Real, choose, function_of, polynomial
-from kintune.models.torch_converters.translation import Converter
+from kintune.models.formulas import Real, choose, polynomial
+from kintune.models.torch_converters.translation import Converter, function_of
 
 __all__ = ["CONVERTERS"]
 

@@ -10,19 +10,11 @@ from typing import Any
 import torch
 from tvm import relax
 
-from kintune.models.expressions import (
-    HALVES,
-    constant_of,
-    dtype_of,
-    is_float,
-    is_integer,
-    log1p,
-    shape_of,
-)
-from kintune.models.torch_converters.formulas import choose, function_of
-from kintune.models.torch_converters.translation import Converter, Expression, Translation, torch_type
+from kintune.models.expressions import HALVES, constant_of, dtype_of, is_float, is_integer, shape_of
+from kintune.models.formulas import Real, choose, expm1, log1p
+from kintune.models.torch_converters.translation import Converter, Expression, Translation, function_of, torch_type
 
-__all__ = ["CONVERTERS", "NUMBERS", "bounded", "expm1_of", "operands"]
+__all__ = ["CONVERTERS", "NUMBERS", "bounded", "operands"]
 
 NUMBERS = (bool, int, float)
 """The types of numbers among the arguments of an operator."""
@@ -45,15 +37,9 @@ def operands(t: Translation, *values: Any, dtype: str) -> list[Expression]:
     return [t.const(value, dtype) if isinstance(value, NUMBERS) else t.cast(value, dtype) for value in values]
 
 
-def rounded_operands(t: Translation, *values: Any, dtype: str) -> list[Expression]:
+def rounded_operands(t: Translation, *values: Any, dtype: str) -> list[Real]:
     """As `operands`, but values are rounded to `dtype` and then cast to float32 if that is of half precision."""
-    wide = "float32" if dtype in HALVES else dtype
-    return [
-        t.const(torch.tensor(value, dtype=torch_type(dtype)), wide)
-        if isinstance(value, NUMBERS)
-        else t.cast(t.cast(value, dtype), wide)
-        for value in values
-    ]
+    return [Real(t, t.wide(value)) for value in operands(t, *values, dtype=dtype)]
 
 
 def _computed_in(dtype: str, *values: Any) -> str:
@@ -104,12 +90,7 @@ def _sub(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _rsub(t: Translation, a: SimpleNamespace) -> Expression:
-    alpha = getattr(a, "alpha", 1)
-    dtype = _computed_in(t.result.dtype, a.self, a.other)
-    left, right = operands(t, a.other, a.self, dtype=dtype)
-    if alpha != 1:
-        right = t.emit(relax.op.multiply(right, t.const(alpha, dtype)))
-    return t.finish(t.emit(relax.op.subtract(left, right)))
+    return _sum(t, a.other, a.self, getattr(a, "alpha", 1), relax.op.subtract)
 
 
 def _sum(t: Translation, left: Any, right: Any, alpha: Any, operator: Callable[..., Any] = relax.op.add) -> Expression:
@@ -133,64 +114,56 @@ def _mul(t: Translation, a: SimpleNamespace) -> Expression:
 
 def _div(t: Translation, a: SimpleNamespace) -> Expression:
     mode = getattr(a, "rounding_mode", None)
-    dtype = t.result.dtype
+    dtype = "float32" if t.result.dtype in HALVES else t.result.dtype
+    left, right = (Real(t, value) for value in operands(t, a.self, a.other, dtype=dtype))
     if is_integer(dtype):
-        left, right = _not_trapping(t, *operands(t, a.self, a.other, dtype=dtype))
-        return t.emit((relax.op.floor_divide if mode == "floor" else relax.op.divide)(left, right))
-    left, right = operands(t, a.self, a.other, dtype="float32" if dtype in HALVES else dtype)
+        left, right = _not_trapping(left, right)
+        return (left.floor_divide(right) if mode == "floor" else left / right).value
     if mode == "floor":
-        return t.finish(_floored_quotient(t, left, right))
-    quotient = t.emit(relax.op.divide(left, right))
-    return t.finish(t.emit(relax.op.trunc(quotient)) if mode == "trunc" else quotient)
+        return t.finish(_floored_quotient(left, right).value)
+    return t.finish(((left / right).trunc() if mode == "trunc" else left / right).value)
 
 
-def _not_trapping(t: Translation, left: Expression, right: Expression) -> tuple[Expression, Expression]:
+def _not_trapping(left: Real, right: Real) -> tuple[Real, Real]:
     """Operands of a division of integers that does not end the process.
 
     A divisor of 0 becomes 1.  Where the divisor is -1, both operands change their signs: the quotient of the least
     number of a type wraps around, and the remainder is 0.
     """
-    dtype = dtype_of(right)
-    if not is_integer(dtype) or constant_of(right) is not None:
+    if not is_integer(right.dtype) or constant_of(right.value) is not None:
         return left, right
-    zero, one = t.const(0, dtype), t.const(1, dtype)
-    if not dtype.startswith("uint"):
-        opposite = t.emit(relax.op.equal(right, t.const(-1, dtype)))
-        left = t.emit(relax.op.where(opposite, t.emit(relax.op.subtract(zero, left)), left))
-        right = t.emit(relax.op.where(opposite, one, right))
-    return left, t.emit(relax.op.where(t.emit(relax.op.equal(right, zero)), one, right))
+    if not right.dtype.startswith("uint"):
+        opposite = right.equal(-1)
+        left, right = choose(opposite, 0 - left, left), choose(opposite, 1, right)
+    return left, choose(right.equal(0), 1, right)
 
 
-def _floored_quotient(t: Translation, left: Expression, right: Expression) -> Expression:
+def _wrapped(remainder: Real, divisor: Real) -> Real:
+    """Whether a remainder with the sign of the dividend has another sign than the divisor."""
+    return remainder.not_equal(0) & ((remainder < 0) ^ (divisor < 0))
+
+
+def _floored_quotient(left: Real, right: Real) -> Real:
     """The quotient rounded down, as PyTorch computes it: from the remainder, so that rounding cannot reach the next."""
-    zero = t.const(0, dtype_of(left))
-    remainder = t.emit(relax.op.mod(left, right))
-    quotient = t.emit(relax.op.divide(t.emit(relax.op.subtract(left, remainder)), right))
-    opposite = t.emit(relax.op.logical_xor(t.emit(relax.op.less(remainder, zero)), t.emit(relax.op.less(right, zero))))
-    below = t.emit(relax.op.logical_and(t.emit(relax.op.not_equal(remainder, zero)), opposite))
-    lowered = t.emit(relax.op.subtract(quotient, t.const(1, dtype_of(left))))
-    exact = t.emit(relax.op.round(t.emit(relax.op.where(below, lowered, quotient))))
-    by_zero = t.emit(relax.op.equal(right, zero))
-    return t.emit(relax.op.where(by_zero, t.emit(relax.op.divide(left, right)), exact))
+    remainder = left.mod(right)
+    quotient = (left - remainder) / right
+    exact = choose(_wrapped(remainder, right), quotient - 1, quotient).round()
+    return choose(right.equal(0), left / right, exact)
 
 
 def _remainder(t: Translation, a: SimpleNamespace) -> Expression:
     """The remainder with the sign of the divisor; operands are rounded to the result's type first."""
-    dtype = t.result.dtype
-    left, right = _not_trapping(t, *rounded_operands(t, a.self, a.other, dtype=dtype))
-    if is_integer(dtype):
-        return t.emit(relax.op.floor_mod(left, right))
-    zero = t.const(0, dtype_of(left))
-    remainder = t.emit(relax.op.mod(left, right))
-    opposite = t.emit(relax.op.logical_xor(t.emit(relax.op.less(remainder, zero)), t.emit(relax.op.less(right, zero))))
-    moved = t.emit(relax.op.logical_and(t.emit(relax.op.not_equal(remainder, zero)), opposite))
-    return t.finish(t.emit(relax.op.where(moved, t.emit(relax.op.add(remainder, right)), remainder)))
+    left, right = _not_trapping(*rounded_operands(t, a.self, a.other, dtype=t.result.dtype))
+    if is_integer(left.dtype):
+        return left.floor_mod(right).value
+    remainder = left.mod(right)
+    return t.finish(choose(_wrapped(remainder, right), remainder + right, remainder).value)
 
 
 def _fmod(t: Translation, a: SimpleNamespace) -> Expression:
     """The remainder with the sign of the dividend; operands are rounded to the result's type first."""
-    left, right = _not_trapping(t, *rounded_operands(t, a.self, a.other, dtype=t.result.dtype))
-    return t.finish(t.emit(relax.op.mod(left, right)))
+    left, right = _not_trapping(*rounded_operands(t, a.self, a.other, dtype=t.result.dtype))
+    return t.finish(left.mod(right).value)
 
 
 def _compare(operator: Callable[..., Any]) -> Converter:
@@ -229,18 +202,10 @@ def _shift(operator: Callable[..., Any]) -> Converter:
 
 
 def extreme(t: Translation, operator: Callable[..., Any], left: Expression, right: Expression) -> Expression:
-    """The larger or smaller of two tensors; NaN where either is NaN.
-
-    TVM's maximum yields its second operand where the comparison is false, so NaN of the first one is restored here.  It
-    has none of truth values.
-    """
+    """The larger or smaller of two tensors; NaN where either is NaN.  TVM has none of truth values."""
     if dtype_of(left) == "bool":
-        logical = relax.op.logical_or if operator is relax.op.maximum else relax.op.logical_and
-        return t.emit(logical(left, right))
-    result = t.emit(operator(left, right))
-    if not is_float(dtype_of(left)):
-        return result
-    return t.emit(relax.op.where(t.emit(relax.op.isnan(t.wide(left))), left, result))
+        operator = relax.op.logical_or if operator is relax.op.maximum else relax.op.logical_and
+    return t.emit(operator(left, right))
 
 
 def _extreme(operator: Callable[..., Any]) -> Converter:
@@ -293,42 +258,6 @@ def bounded(t: Translation, operator: Callable[..., Any], value: Expression, bou
     return t.emit(operator(t.const(bound, dtype), value))
 
 
-def expm1_of(t: Translation, value: Expression) -> Expression:
-    """exp(x) - 1 = tanh(x / 2) (exp(x) + 1), without cancellation near zero."""
-    dtype = dtype_of(value)
-    half = t.emit(relax.op.tanh(t.emit(relax.op.multiply(value, t.const(0.5, dtype)))))
-    grown = t.emit(relax.op.add(t.emit(relax.op.exp(value)), t.const(1, dtype)))
-    return t.emit(relax.op.multiply(half, grown))
-
-
-def _expm1(t: Translation, a: SimpleNamespace) -> Expression:
-    return t.finish(expm1_of(t, t.wide(t.cast(a.self, t.result.dtype))))
-
-
-def _log1p(t: Translation, a: SimpleNamespace) -> Expression:
-    value = t.wide(t.cast(a.self, t.result.dtype))
-    return t.finish(log1p(t.emit, lambda number: t.const(number, dtype_of(value)), value))
-
-
-def _scaled_log(base: float) -> Converter:
-    def convert(t: Translation, a: SimpleNamespace) -> Expression:
-        value = t.wide(t.cast(a.self, t.result.dtype))
-        logarithm = t.emit(relax.op.log(value))
-        return t.finish(t.emit(relax.op.multiply(logarithm, t.const(1 / math.log(base), dtype_of(value)))))
-
-    return convert
-
-
-def _exp2(t: Translation, a: SimpleNamespace) -> Expression:
-    value = t.wide(t.cast(a.self, t.result.dtype))
-    return t.finish(t.emit(relax.op.power(t.const(2, dtype_of(value)), value)))
-
-
-def _reciprocal(t: Translation, a: SimpleNamespace) -> Expression:
-    value = t.wide(t.cast(a.self, t.result.dtype))
-    return t.finish(t.emit(relax.op.divide(t.const(1, dtype_of(value)), value)))
-
-
 def _round(t: Translation, a: SimpleNamespace) -> Expression:
     if not is_float(dtype_of(a.self)):
         return a.self
@@ -362,14 +291,10 @@ def _atan2(t: Translation, a: SimpleNamespace) -> Expression:
 
 def _hypot(t: Translation, a: SimpleNamespace) -> Expression:
     """Scaled by the larger side, so that no square overflows."""
-    left, right = (t.emit(relax.op.abs(t.wide(value))) for value in operands(t, a.self, a.other, dtype=t.result.dtype))
-    long, short = t.emit(relax.op.maximum(left, right)), t.emit(relax.op.minimum(left, right))
-    ratio = t.emit(relax.op.divide(short, long))
-    one = t.const(1, dtype_of(long))
-    root = t.emit(relax.op.sqrt(t.emit(relax.op.add(t.emit(relax.op.multiply(ratio, ratio)), one))))
-    equal = t.emit(relax.op.equal(short, long))  # the quotient is NaN of two zeros and of two infinities
-    same = t.emit(relax.op.multiply(long, t.const(math.sqrt(2), dtype_of(long))))
-    return t.finish(t.emit(relax.op.where(equal, same, t.emit(relax.op.multiply(long, root)))))
+    left, right = (abs(Real(t, t.wide(value))) for value in operands(t, a.self, a.other, dtype=t.result.dtype))
+    long, short = left.maximum(right), left.minimum(right)
+    ratio = short / long  # NaN of two zeros and of two infinities
+    return t.finish(choose(short.equal(long), long * math.sqrt(2), long * (ratio * ratio + 1).sqrt()).value)
 
 
 def _to_copy(t: Translation, a: SimpleNamespace) -> Expression:
@@ -440,12 +365,12 @@ CONVERTERS: dict[str, Converter] = {
     "minimum.default": _extreme(relax.op.minimum),
     "fmax.default": _extreme_number(relax.op.maximum),
     "fmin.default": _extreme_number(relax.op.minimum),
-    "expm1.default": _expm1,
-    "log1p.default": _log1p,
-    "log2.default": _scaled_log(2),
-    "log10.default": _scaled_log(10),
-    "exp2.default": _exp2,
-    "reciprocal.default": _reciprocal,
+    "expm1.default": function_of(expm1),
+    "log1p.default": function_of(log1p),
+    "log2.default": function_of(lambda x: x.log() * (1 / math.log(2))),
+    "log10.default": function_of(lambda x: x.log() * (1 / math.log(10))),
+    "exp2.default": function_of(lambda x: x.constant(2).power(x)),
+    "reciprocal.default": function_of(lambda x: 1 / x),
     "round.default": _round,
     "round.decimals": _round,
     "sign.default": _sign,

@@ -6,16 +6,10 @@ Mathematics of Computation 23 (1969), pages 631 to 637.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Sequence
-from types import SimpleNamespace
 
-from tvm import relax
-
-from kintune.models.expressions import dtype_of
-from kintune.models.torch_converters.formulas import Real, choose, function_of
-from kintune.models.torch_converters.translation import Converter, Expression, Translation
+from kintune.models.formulas import Real, choose, quotient
+from kintune.models.torch_converters.translation import Converter, function_of
 
 __all__ = ["CONVERTERS"]
 
@@ -46,74 +40,41 @@ _FAR_BELOW = (
 """Numerator and denominator of x * x (1 / sqrt(pi) - x exp(x * x) erfc(x)): powers of 1 / (x * x), highest first."""
 
 
-def _erfc(t: Translation, a: SimpleNamespace) -> Expression:
-    value = t.wide(t.cast(a.self, t.result.dtype))
-    dtype = dtype_of(value)
-    size = t.emit(relax.op.abs(value))
-    near = t.emit(relax.op.subtract(t.const(1, dtype), t.emit(relax.op.erf(value))))
-    tail = _tail(t, t.emit(relax.op.minimum(size, t.const(_NOTHING, dtype))))
-    other = t.emit(relax.op.subtract(t.const(2, dtype), tail))
-    tail = t.emit(relax.op.where(t.emit(relax.op.less(value, t.const(0, dtype))), other, tail))
-    is_tail = t.emit(relax.op.greater(size, t.const(_MIDDLE, dtype)))
-    return t.finish(t.emit(relax.op.where(is_tail, tail, near)))  # NaN is not in the tail, and stays NaN
+def _erfc(x: Real) -> Real:
+    size = abs(x)
+    far = size.minimum(_NOTHING)
+    tail = _falling(far) * _scaled_tail(far)
+    return choose(size > _MIDDLE, choose(x < 0, 2 - tail, tail), 1 - x.erf())  # NaN is not in the tail, and stays NaN
 
 
 def _scaled(x: Real) -> Real:
     """exp(x * x) erfc(x)."""
     size = abs(x)
-    tail = choose(*(Real(x.t, part) for part in _scaled_tail(x.t, size.value)))
-    near = (x * x).exp() * (1.0 - x.apply(relax.op.erf))
-    twice = _growing(size.apply(relax.op.minimum, _NOTHING)) * 2.0
+    tail = _scaled_tail(size)
+    near = (x * x).exp() * (1.0 - x.erf())
+    twice = _growing(size.minimum(_NOTHING)) * 2.0
     return choose(size > _MIDDLE, choose(x < 0.0, twice - tail, tail), near)
 
 
 def _growing(x: Real) -> Real:
     """exp(x * x), in the way of `_falling`."""
-    near = (x * _STEPS).apply(relax.op.trunc) / _STEPS
+    near = (x * _STEPS).trunc() / _STEPS
     return (near * near).exp() * ((x - near) * (x + near)).exp()
 
 
-def _tail(t: Translation, x: Expression) -> Expression:
-    """erfc(x) for x of at least `_MIDDLE`."""
-    is_far, far, middle = _scaled_tail(t, x)
-    return t.emit(relax.op.multiply(_falling(t, x), t.emit(relax.op.where(is_far, far, middle))))
+def _scaled_tail(x: Real) -> Real:
+    """exp(x * x) erfc(x) for x of at least `_MIDDLE`."""
+    inverse = 1 / x
+    squared = inverse * inverse
+    far = inverse * (1 / math.sqrt(math.pi) - squared * quotient(_FAR_ABOVE, _FAR_BELOW, squared))
+    return choose(x > _FAR, far, quotient(_MIDDLE_ABOVE, _MIDDLE_BELOW, x))
 
 
-def _scaled_tail(t: Translation, x: Expression) -> tuple[Expression, Expression, Expression]:
-    """exp(x * x) erfc(x) for x of at least `_MIDDLE`: whether x is above `_FAR`, its value if so, and if not."""
-    dtype = dtype_of(x)
-    middle = _quotient(t, _MIDDLE_ABOVE, _MIDDLE_BELOW, x)
-    inverse = t.emit(relax.op.divide(t.const(1, dtype), x))
-    squared = t.emit(relax.op.multiply(inverse, inverse))
-    less = t.emit(relax.op.multiply(squared, _quotient(t, _FAR_ABOVE, _FAR_BELOW, squared)))
-    rest = t.emit(relax.op.subtract(t.const(1 / math.sqrt(math.pi), dtype), less))
-    far = t.emit(relax.op.multiply(inverse, rest))
-    is_far = t.emit(relax.op.greater(x, t.const(_FAR, dtype)))
-    return is_far, far, middle
-
-
-def _falling(t: Translation, x: Expression) -> Expression:
+def _falling(x: Real) -> Real:
     """exp(-x * x) as exp(-n * n) exp((n - x) (n + x)), where n is near x and its square is exact."""
-    dtype = dtype_of(x)
-    steps = t.const(_STEPS, dtype)
-    near = t.emit(relax.op.divide(t.emit(relax.op.trunc(t.emit(relax.op.multiply(x, steps)))), steps))
-    off = t.emit(relax.op.multiply(t.emit(relax.op.subtract(near, x)), t.emit(relax.op.add(near, x))))
-    most = t.emit(relax.op.exp(t.emit(relax.op.negative(t.emit(relax.op.multiply(near, near))))))
-    return t.emit(relax.op.multiply(most, t.emit(relax.op.exp(off))))
+    near = (x * _STEPS).trunc() / _STEPS
+    return (-(near * near)).exp() * ((near - x) * (near + x)).exp()
 
 
-def _quotient(t: Translation, above: Sequence[float], below: Sequence[float], x: Expression) -> Expression:
-    return t.emit(relax.op.divide(_polynomial(t, above, x), _polynomial(t, below, x)))
-
-
-def _polynomial(t: Translation, coefficients: Sequence[float], x: Expression) -> Expression:
-    """The polynomial in x, by Horner's scheme; the coefficient of the highest power comes first."""
-
-    def step(total: Expression, coefficient: Expression) -> Expression:
-        return t.emit(relax.op.add(t.emit(relax.op.multiply(total, x)), coefficient))
-
-    return functools.reduce(step, (t.const(coefficient, dtype_of(x)) for coefficient in coefficients))
-
-
-CONVERTERS: dict[str, Converter] = {"erfc.default": _erfc, "special_erfcx.default": function_of(_scaled)}
+CONVERTERS: dict[str, Converter] = {"erfc.default": function_of(_erfc), "special_erfcx.default": function_of(_scaled)}
 """Operator of aten -> its converter."""

@@ -18,10 +18,9 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
-from tvm import relax
 
-from kintune.models.torch_converters.formulas import Real, choose, function_of, polynomial
-from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
+from kintune.models.formulas import Real, choose, polynomial, whole_power
+from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation, function_of
 
 __all__ = ["CONVERTERS"]
 
@@ -95,7 +94,7 @@ def _log_gamma(x: Real) -> Real:
 
 def _sine(x: Real) -> Real:
     """The sine of pi x, up to its sign."""
-    return (x.to_nearest() * math.pi).apply(relax.op.sin)
+    return (x.to_nearest() * math.pi).sin()
 
 
 def _log_gamma_near(n: _Near) -> Real:
@@ -117,8 +116,8 @@ def _digamma(x: Real) -> Real:
     mirrored = choose(x < 0.0, 1.0 - x, x)
     value = choose(mirrored >= float(_FAR), _digamma_far(mirrored), _digamma_near(_near(mirrored)))
     off = x.to_nearest()
-    cotangent = math.pi / (off * math.pi).apply(relax.op.tan)
-    return choose(x < 0.0, choose(off.equals(0.0), math.nan, value - cotangent), value)
+    cotangent = math.pi / (off * math.pi).tan()
+    return choose(x < 0.0, choose(off.equal(0.0), math.nan, value - cotangent), value)
 
 
 def _digamma_near(n: _Near) -> Real:
@@ -170,29 +169,23 @@ def _derivative(order: int, x: Real) -> Real:
     for _ in range(order):  # of the cotangent, by powers of it
         cotangent = -np.polynomial.Polynomial([1, 0, 1]) * cotangent.deriv()
     coefficients = [float(each) * math.pi ** (order + 1) for each in cotangent.coef[::-1]]
-    reflected = -sign * value - polynomial(coefficients, 1.0 / (x.to_nearest() * math.pi).apply(relax.op.tan))
-    return choose(
-        is_low, choose(x.equals(x.floor()), sign * math.inf, reflected), choose(x < math.inf, value, math.nan)
-    )
+    reflected = -sign * value - polynomial(coefficients, 1.0 / (x.to_nearest() * math.pi).tan())
+    return choose(is_low, choose(x.equal(x.floor()), sign * math.inf, reflected), choose(x < math.inf, value, math.nan))
 
 
 def _sum_of_powers(s: int, x: Real) -> Real:
     """The zeta function of Hurwitz, of a positive number: the sum of (x + k) ** -s for all k."""
 
-    def power(base: Real, exponent: int) -> Real:
-        if exponent == 1:
-            return base
-        half = power(base, exponent // 2)
-        return half * half * base if exponent % 2 else half * half
-
-    near = functools.reduce(operator.add, (power(1.0 / (x + float(k)), s) for k in range(1, _FAR)), power(1.0 / x, s))
+    near = functools.reduce(
+        operator.add, (whole_power(1.0 / (x + float(k)), s) for k in range(1, _FAR)), whole_power(1.0 / x, s)
+    )
     inverse = 1.0 / (x + float(_FAR))
     terms = _BERNOULLI[: _TERMS[x.dtype].stirling]
     coefficients = [
         number * math.perm(s + 2 * k - 2, 2 * k - 1) / math.factorial(2 * k) for k, number in enumerate(terms, 1)
     ]
     rest = 0.5 + inverse * polynomial(coefficients[::-1], inverse * inverse)
-    return near + power(inverse, s - 1) * (1 / (s - 1)) + power(inverse, s) * rest
+    return near + whole_power(inverse, s - 1) * (1 / (s - 1)) + whole_power(inverse, s) * rest
 
 
 def _polygamma(t: Translation, a: SimpleNamespace) -> Expression:

@@ -2,65 +2,44 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from tvm import relax
 
-from kintune.models.expressions import along_axis, dtype_of, is_float, is_integer, shape_of
+from kintune.models.converters.pooling import counted, largest, largest_and_places, mean_over, times
+from kintune.models.converters.windows import Windows
+from kintune.models.expressions import dtype_of, is_integer, shape_of
+from kintune.models.formulas import Real
 from kintune.models.interpolation import resized, sampled
-from kintune.models.torch_converters.translation import Converter, Expression, Translation, torch_type
+from kintune.models.torch_converters.translation import Converter, Expression, Translation
 
-__all__ = ["CONVERTERS", "resized_axis", "scales_of"]
-
-
-class _Windows(NamedTuple):
-    """Windows over the spatial axes.
-
-    `before` is the padding in front; `after` is how many elements the windows reach beyond the last one, at least 0.
-    """
-
-    kernel: list[int]
-    strides: list[int]
-    dilations: list[int]
-    before: list[int]
-    after: list[int]
-    outputs: tuple[int, ...]
-
-    @classmethod
-    def of(cls, a: SimpleNamespace, sizes: Sequence[int], outputs: Sequence[int]) -> _Windows:
-        """The windows of a pooling with arguments `a` over axes of these sizes, with PyTorch's number of outputs."""
-        rank = len(sizes)
-        kernel, before = _each(a.kernel_size, rank), _each(a.padding, rank)
-        strides = _each(a.stride, rank) if a.stride else kernel
-        dilations = _each(getattr(a, "dilation", 1), rank)
-        after = [
-            max((count - 1) * stride + (taps - 1) * dilation + 1 - size - front, 0)
-            for count, stride, taps, dilation, size, front in zip(
-                outputs, strides, kernel, dilations, sizes, before, strict=True
-            )
-        ]
-        return cls(kernel, strides, dilations, before, after, tuple(outputs))
-
-    def elements(self) -> list[NDArray[np.int64]]:
-        """The elements of the windows along each axis, (taps, outputs); in the padding they are out of range."""
-        axes = zip(self.kernel, self.strides, self.dilations, self.before, self.outputs, strict=True)
-        return [
-            np.arange(count) * stride + np.arange(taps)[:, None] * dilation - front
-            for taps, stride, dilation, front, count in axes
-        ]
+__all__ = ["CONVERTERS", "scales_of"]
 
 
-def _each(values: Any, rank: int) -> list[int]:
+def _windows(a: SimpleNamespace, sizes: Sequence[int], outputs: Sequence[int]) -> Windows:
+    """The windows of a pooling with arguments `a` over axes of these sizes, with PyTorch's number of outputs."""
+    rank = len(sizes)
+    kernel, before = _each(a.kernel_size, rank), _each(a.padding, rank)
+    strides, dilations = _each(a.stride, rank) if a.stride else kernel, _each(getattr(a, "dilation", 1), rank)
+    after = tuple(
+        max((count - 1) * stride + (taps - 1) * dilation + 1 - size - front, 0)
+        for count, stride, taps, dilation, size, front in zip(
+            outputs, strides, kernel, dilations, sizes, before, strict=True
+        )
+    )
+    return Windows(kernel, strides, dilations, before, after, before, tuple(outputs))
+
+
+def _each(values: Any, rank: int) -> tuple[int, ...]:
     """A number for each of `rank` axes; a single number is repeated."""
     given = [values] if isinstance(values, int) else list(values)
-    return [int(value) for value in (given * rank if len(given) == 1 else given)]
+    return tuple(int(value) for value in (given * rank if len(given) == 1 else given))
 
 
 def _with_batch(t: Translation, value: Expression, rank: int) -> Expression:
@@ -73,56 +52,10 @@ def _max_pool(t: Translation, a: SimpleNamespace) -> Expression:
     stated = t.results[0]
     assert stated is not None
     rank = len(a.kernel_size)
-    windows = _Windows.of(a, shape_of(a.self)[-rank:], stated.shape[-rank:])
-    if 1 in t.used:
-        largest, places = _largest_and_places(t, _with_batch(t, a.self, rank), windows.elements())
-        return (t.reshape(largest, stated.shape), t.reshape(places, stated.shape))
-    pooled = t.emit(
-        getattr(relax.op.nn, f"max_pool{rank}d")(
-            _with_batch(t, a.self, rank),
-            windows.kernel,
-            strides=windows.strides,
-            padding=[*windows.before, *windows.after],
-            dilation=windows.dilations,
-        )
-    )
-    return (t.reshape(pooled, stated.shape), None)
-
-
-def _largest_and_places(
-    t: Translation, value: Expression, windows: Sequence[NDArray[np.int64]]
-) -> tuple[Expression, Expression]:
-    """The largest element of each window, and where it is: its number among those of its image and channel.
-
-    `windows` has the elements of the windows along each axis, (taps, outputs).
-
-    Tap by tap: an element takes the place of the largest before it where it is larger, or not a number.
-    """
-    sizes = shape_of(value)[2:]
-    shape = (*shape_of(value)[:2], *(each.shape[1] for each in windows))
-    dtype = dtype_of(value)
-    least = t.const(-math.inf if is_float(dtype) else torch.iinfo(torch_type(dtype)).min, dtype)
-    largest = places = None
-    for taps in itertools.product(*(range(len(each)) for each in windows)):
-        part = value
-        inside, number = np.array(True), np.array(0)
-        for axis, size in enumerate(sizes):
-            at = windows[axis][taps[axis]]
-            nearest = np.clip(at, 0, size - 1)
-            part = t.take(part, nearest, axis + 2)
-            inside = inside[..., None] & (at == nearest)
-            number = number[..., None] * size + nearest
-        if not inside.all():
-            part = t.emit(relax.op.where(t.const(inside, "bool"), part, least))
-        place = t.expand(t.const(number, "int64"), shape)
-        if largest is None:
-            largest, places = part, place
-            continue
-        larger = t.emit(relax.op.greater(part, largest))
-        if is_float(dtype):
-            larger = t.emit(relax.op.logical_or(larger, t.emit(relax.op.isnan(t.wide(part)))))
-        largest, places = (t.emit(relax.op.where(larger, *pair)) for pair in ((part, largest), (place, places)))
-    return largest, places
+    value, windows = _with_batch(t, a.self, rank), _windows(a, shape_of(a.self)[-rank:], stated.shape[-rank:])
+    if 1 not in t.used:
+        return (t.reshape(largest(t, value, windows), stated.shape), None)
+    return tuple(t.reshape(each, stated.shape) for each in largest_and_places(t, value, windows.elements()))
 
 
 def _adaptive_max_pool(t: Translation, a: SimpleNamespace) -> Expression:
@@ -133,13 +66,11 @@ def _adaptive_max_pool(t: Translation, a: SimpleNamespace) -> Expression:
     value = _with_batch(t, a.self, rank)
     windows = [_equal_parts(*sizes) for sizes in zip(shape_of(value)[2:], stated.shape[-rank:], strict=True)]
     if 1 in t.used:
-        largest, places = _largest_and_places(t, value, windows)
-        return (t.reshape(largest, stated.shape), t.reshape(places, stated.shape))
-    largest = t.wide(value)
+        return tuple(t.reshape(each, stated.shape) for each in largest_and_places(t, value, windows))
+    found = t.wide(value)
     for axis, elements in enumerate(windows, 2):
-        taken = t.take(largest, elements, axis)
-        largest = t.emit(relax.op.max(taken, axis=[axis]))
-    return (t.cast(t.reshape(largest, stated.shape), stated.dtype), None)
+        found = t.emit(relax.op.max(t.take(found, elements, axis), axis=[axis]))
+    return (t.cast(t.reshape(found, stated.shape), stated.dtype), None)
 
 
 def _equal_parts(size: int, count: int) -> NDArray[np.int64]:
@@ -157,46 +88,23 @@ def _average_pool(rank: int) -> Converter:
 
     def convert(t: Translation, a: SimpleNamespace) -> Expression:
         sizes = shape_of(a.self)[-rank:]
-        windows = _Windows.of(a, sizes, t.result.shape[-rank:])
-        whole = is_integer(dtype_of(a.self))
-        value = _with_batch(t, a.self, rank)
-        pooled = t.emit(
-            getattr(relax.op.nn, f"avg_pool{rank}d")(
-                t.cast(value, "float64") if whole else t.wide(value),
-                windows.kernel,
-                strides=windows.strides,
-                padding=[*windows.before, *windows.after],
-                count_include_pad=True,
-            )
+        windows = _windows(a, sizes, t.result.shape[-rank:])
+        fixed, taps, whole = (
+            getattr(a, "divisor_override", None),
+            math.prod(windows.kernel),
+            is_integer(dtype_of(a.self)),
         )
+        counts = np.full(windows.outputs, fixed or 1.0) if fixed else counted(windows, sizes, a.count_include_pad)
+        value = t.cast(a.self, "float64") if whole else t.wide(a.self)
+        means = mean_over(t, _with_batch(t, value, rank), windows)
         if whole:
-            total = t.emit(
-                relax.op.round(t.emit(relax.op.multiply(pooled, t.const(math.prod(windows.kernel), "float64"))))
-            )
-            counts = t.const(_counts(windows, sizes, a)[None, None], "float64")
-            return t.finish(t.reshape(t.cast(t.emit(relax.op.divide(total, counts)), "int64"), t.result.shape))
-        factors = math.prod(windows.kernel) / _counts(windows, sizes, a)
-        if (factors != 1).any():
-            pooled = t.emit(relax.op.multiply(pooled, t.const(factors[None, None], dtype_of(pooled))))
-        return t.finish(t.reshape(pooled, t.result.shape))
+            total = Real(t, means) * taps
+            means = t.cast((total.round() / Real(t, t.const(counts[None, None], "float64"))).value, "int64")
+        else:
+            means = times(t, means, taps / counts)
+        return t.finish(t.reshape(means, t.result.shape))
 
     return convert
-
-
-def _counts(windows: _Windows, sizes: Sequence[int], a: SimpleNamespace) -> NDArray[np.float64]:
-    """The divisor of each window: its number of elements, with or without padding, or `divisor_override`."""
-    fixed = getattr(a, "divisor_override", None)
-    if fixed is not None:
-        return np.full(windows.outputs, fixed, np.float64)
-    counts = np.ones(1)
-    for size, taps, stride, front, count in zip(
-        sizes, windows.kernel, windows.strides, windows.before, windows.outputs, strict=True
-    ):
-        starts = np.arange(count) * stride - front
-        low, high = (-front, size + front) if a.count_include_pad else (0, size)
-        each = np.minimum(starts + taps, high) - np.maximum(starts, low)
-        counts = np.multiply.outer(counts, np.maximum(each, 1))
-    return counts.reshape(windows.outputs)
 
 
 def scales_of(a: SimpleNamespace, rank: int) -> list[float | None]:
@@ -217,7 +125,7 @@ def _nearest(t: Translation, a: SimpleNamespace) -> Expression:
             places = torch.arange(size, dtype=torch.float32).reshape(1, 1, size)
             origin = torch.ops.aten.upsample_nearest1d.default(places, [wanted], scale)
             at = np.arange(wanted) * (1 / scale if scale else size / wanted)
-            value = resized_axis(t, value, i + 2, at, origin.flatten().to(torch.int64).numpy(), None)
+            value = resized(t, value, i + 2, at, origin.flatten().to(torch.int64).numpy(), None)
     return value
 
 
@@ -234,28 +142,8 @@ def _bilinear(t: Translation, a: SimpleNamespace) -> Expression:
             at = (np.arange(wanted) + 0.5) * (1 / scale if scale else size / wanted) - 0.5
         first = np.floor(at + 1e-9).astype(np.int64)
         share = np.clip(at - first, 0, 1)
-        value = resized_axis(t, value, axis, at, first, np.stack([1 - share, share], axis=1))
+        value = resized(t, value, axis, at, first, np.stack([1 - share, share], axis=1))
     return t.finish(value)
-
-
-def resized_axis(
-    t: Translation, value: Expression, axis: int, at: NDArray[Any], first: NDArray[Any], weights: NDArray[Any] | None
-) -> Expression:
-    """`value` resized along an axis; see `kintune.models.interpolation.resized` for the arguments."""
-    try:
-        return t.emit(resized(t.builder, value, axis, at, first, weights))
-    except ValueError:  # the first taps are no linear function of the output: elements are gathered by constant indices
-        pass
-    last = shape_of(value)[axis] - 1
-    if weights is None:
-        return t.take(value, first, axis)
-    total = None
-    for tap, column in enumerate(weights.T):
-        gathered = t.take(value, np.clip(first + tap, 0, last), axis)
-        weight = t.const(along_axis(column, axis, len(shape_of(value))), dtype_of(value))
-        product = t.emit(relax.op.multiply(gathered, weight))
-        total = product if total is None else t.emit(relax.op.add(total, product))
-    return total
 
 
 def _sampled_volume(t: Translation, a: SimpleNamespace) -> Expression:
@@ -263,7 +151,7 @@ def _sampled_volume(t: Translation, a: SimpleNamespace) -> Expression:
     value, grid = t.wide(a.input), t.wide(a.grid)
     points = t.emit(relax.op.permute_dims(grid, [0, 4, 1, 2, 3]))
     method, padding = ("bilinear", "nearest")[a.interpolation_mode], ("zeros", "border", "reflection")[a.padding_mode]
-    return t.finish(sampled(t.emit, value, points, method, padding, align_corners=bool(a.align_corners)))
+    return t.finish(sampled(t, value, points, method, padding, align_corners=bool(a.align_corners)))
 
 
 def _adaptive_average_pool(rank: int) -> Converter:

@@ -12,7 +12,9 @@ import torch
 import tvm
 from tvm import relax
 
-from kintune.models.expressions import HALVES, dtype_of, shape_of, standardised
+from kintune.models.converters.convolution import CONVOLUTIONS, applied, transposed, with_bias
+from kintune.models.converters.normalisation import standardised
+from kintune.models.expressions import HALVES, dtype_of, shape_of
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
@@ -77,79 +79,19 @@ def _sum_of_product(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _convolution(t: Translation, a: SimpleNamespace) -> Expression:
-    rank = len(shape_of(a.input)) - 2
-    wide = "float32" if dtype_of(a.input) in HALVES else None
-    spatial = {1: "W", 2: "HW", 3: "DHW"}.get(rank)
-    if spatial is None:
+    rank, wide = len(shape_of(a.input)) - 2, "float32" if dtype_of(a.input) in HALVES else None
+    if rank not in (1, 2, 3):
         raise NotConvertible(f"a convolution over {rank} axes")
-
-    def each(values: Any) -> list[int]:
-        return [int(v) for v in (list(values) * rank if len(values) == 1 else values)]
-
-    settings: dict[str, Any] = {
-        "strides": each(a.stride),
-        "padding": each(a.padding),
-        "dilation": each(a.dilation),
-        "groups": a.groups,
-        "data_layout": f"NC{spatial}",
-        "out_dtype": wide,
-    }
-    if not a.transposed:
-        operator = getattr(relax.op.nn, f"conv{rank}d")
-        result = t.emit(operator(a.input, a.weight, kernel_layout=f"OI{spatial}", **settings))
-    elif rank == 3 or settings["dilation"] != [1] * rank:
-        result = _spread_convolution(t, a, spatial, settings, each(a.output_padding))
-    else:
-        operator = getattr(relax.op.nn, f"conv{rank}d_transpose")
-        result = t.emit(
-            operator(
-                a.input,
-                a.weight,
-                kernel_layout=f"IO{spatial}",
-                output_padding=each(a.output_padding),
-                **settings,
-            )
-        )
-    if a.bias is not None:
-        bias = t.reshape(t.wide(a.bias), [1, shape_of(a.bias)[0], *[1] * rank])
-        result = t.emit(relax.op.add(result, bias))
-    return t.finish(result)
-
-
-def _spread_convolution(
-    t: Translation, a: SimpleNamespace, spatial: str, settings: dict[str, Any], extra: list[int]
-) -> Expression:
-    """A transposed convolution as a convolution of the input with zeros inserted between its elements."""
-    value, weight, groups = a.input, a.weight, a.groups
-    rank = len(spatial)
-    for i, stride in enumerate(settings["strides"]):
-        axis = i + 2
-        shape = [*shape_of(value)]
-        if stride > 1:
-            spread = t.reshape(value, [*shape[: axis + 1], 1, *shape[axis + 1 :]])
-            widths = [0] * (2 * (len(shape) + 1))
-            widths[2 * (axis + 1) + 1] = stride - 1
-            spread = t.emit(relax.op.nn.pad(spread, widths, "constant", 0.0))
-            shape[axis] *= stride
-            value = t.slice(t.reshape(spread, shape), axis, 0, shape[axis] - stride + 1)
-    ins, outs, *kernel = shape_of(weight)
-    weight = t.reshape(weight, [groups, ins // groups, outs, *kernel])
-    weight = t.emit(relax.op.permute_dims(weight, [0, 2, 1, *range(3, 3 + rank)]))
-    weight = t.reshape(weight, [groups * outs, ins // groups, *kernel])
-    for i in range(rank):
-        weight = t.emit(relax.op.flip(weight, i + 2))
-    low = [d * (k - 1) - p for d, k, p in zip(settings["dilation"], kernel, settings["padding"], strict=True)]
-    high = [amount + more for amount, more in zip(low, extra, strict=True)]
-    for i in range(rank):  # negative padding removes elements
-        size = shape_of(value)[i + 2]
-        value = t.slice(value, i + 2, max(-low[i], 0), size - max(-high[i], 0))
-    settings = {
-        **settings,
-        "strides": [1] * rank,
-        "padding": [*(max(v, 0) for v in low), *(max(v, 0) for v in high)],
-    }
-    operator = getattr(relax.op.nn, f"conv{rank}d")
-    return t.emit(operator(value, weight, kernel_layout=f"OI{spatial}", **settings))
+    strides, padding, dilation = (
+        [int(v) for v in (list(values) * rank if len(values) == 1 else values)]
+        for values in (a.stride, a.padding, a.dilation)
+    )
+    if a.transposed:
+        outputs = t.result.shape[2:]
+        found = transposed(t, a.input, a.weight, a.bias, strides, dilation, a.groups, padding, outputs, wide)
+        return t.finish(found)
+    settings = {"strides": strides, "padding": padding, "dilation": dilation, "groups": a.groups, "out_dtype": wide}
+    return t.finish(with_bias(t, t.emit(applied(CONVOLUTIONS, "OI", a.input, a.weight, **settings)), a.bias))
 
 
 def _attention(t: Translation, a: SimpleNamespace) -> Expression:
@@ -274,7 +216,7 @@ def _with_statistics(
 
     `affine` is the shape in which scale and offset broadcast to the input.
     """
-    normed = standardised(t.emit, value, axes, t.const(a.eps, dtype_of(value)))
+    normed = standardised(t, value, axes, a.eps)
     result = t.reshape(normed.result, shape_of(a.input))
     if a.weight is not None:
         result = t.emit(relax.op.multiply(result, t.reshape(t.wide(a.weight), affine)))

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from kintune.models.expressions import constant_of, dtype_of, scatter_elements, shape_of
+from kintune.models.converters.indexing import scatter_elements
+from kintune.models.expressions import constant_of, dtype_of, shape_of
+from kintune.models.formulas import Real, choose
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
@@ -41,16 +43,12 @@ def _embedding_bag(t: Translation, a: SimpleNamespace) -> Any:
     held = _held(t, a, bags, places)
     size = shape_of(held)[1]
     rows = t.reshape(rows, [places // size, size, width])
-    kept = t.emit(relax.op.where(held, rows, t.const(-math.inf if a.mode == _MAX else 0.0, dtype)))
-    count = t.emit(relax.op.sum(t.cast(held, dtype), axis=[1]))
-    if a.mode == _MAX:
-        largest = t.emit(relax.op.max(kept, axis=[1]))
-        found = t.emit(relax.op.where(t.cast(count, "bool"), largest, t.const(0.0, dtype)))
-    else:
-        found = t.emit(relax.op.sum(kept, axis=[1]))
-        if a.mode == _MEAN:
-            found = t.emit(relax.op.divide(found, t.emit(relax.op.maximum(count, t.const(1.0, dtype)))))
-    return (t.cast(found, result.dtype), None, None, None)
+    counts, summed = Real(t, held), a.mode != _MAX
+    kept = choose(counts, Real(t, rows), 0.0 if summed else -math.inf)
+    count = counts.cast(dtype).sum(axis=[1])
+    found = kept.sum(axis=[1]) if summed else choose(count.cast("bool"), kept.max(axis=[1]), 0.0)
+    found = found / count.maximum(1.0) if a.mode == _MEAN else found
+    return (t.cast(found.value, result.dtype), None, None, None)
 
 
 def _held(t: Translation, a: SimpleNamespace, bags: int, places: int) -> Expression:
@@ -65,13 +63,11 @@ def _held(t: Translation, a: SimpleNamespace, bags: int, places: int) -> Express
         begin = t.reshape(t.slice(a.offsets, 0, 0, bags), [bags, 1])
         last = [] if a.include_last_offset else [t.const([places], dtype_of(a.offsets))]
         end = t.reshape(t.concat([t.slice(a.offsets, 0, 1, shape_of(a.offsets)[0]), *last], 0), [bags, 1])
-        place = t.const(np.arange(places)[None], dtype_of(a.offsets))
-        inside = (t.emit(relax.op.less_equal(begin, place)), t.emit(relax.op.less(place, end)))
-        held = t.emit(relax.op.logical_and(*inside))
+        place = Real(t, t.const(np.arange(places)[None], dtype_of(a.offsets)))
+        held = ((Real(t, begin) <= place) & (place < Real(t, end))).value
     if a.padding_idx >= 0:
-        padding = t.const(a.padding_idx, dtype_of(a.indices))
-        counts = t.emit(relax.op.not_equal(t.reshape(a.indices, [lead, size]), padding))
-        held = t.emit(relax.op.logical_and(held, counts))
+        counts = Real(t, t.reshape(a.indices, [lead, size])).not_equal(a.padding_idx)
+        held = (Real(t, held) & counts).value
     return t.reshape(held, [bags, size, 1])
 
 
@@ -115,21 +111,17 @@ def _histogram(t: Translation, a: SimpleNamespace) -> Expression:
     if not size:
         return t.nothing()
     value = t.wide(t.reshape(a.self, [size]))
-    dtype = dtype_of(value)
-    least, most = t.const(float(a.min), dtype), t.const(float(a.max), dtype)
+    x = Real(t, value)
+    least, most = x.constant(float(a.min)), x.constant(float(a.max))
     if a.min == a.max:
-        least, most = t.emit(relax.op.min(value)), t.emit(relax.op.max(value))
-        wide = t.cast(t.emit(relax.op.equal(least, most)), dtype)  # a single number is in the middle of its bins
-        least, most = t.emit(relax.op.subtract(least, wide)), t.emit(relax.op.add(most, wide))
-    not_below, not_above = t.emit(relax.op.greater_equal(value, least)), t.emit(relax.op.less_equal(value, most))
-    inside = t.emit(relax.op.logical_and(not_below, not_above))
-    offset = t.emit(relax.op.multiply(t.emit(relax.op.subtract(value, least)), t.const(float(a.bins), dtype)))
-    place = t.emit(relax.op.divide(offset, t.emit(relax.op.subtract(most, least))))
-    place = t.emit(relax.op.where(inside, place, t.const(0.0, dtype)))
-    number = t.emit(relax.op.minimum(t.cast(place, "int64"), t.const(a.bins - 1, "int64")))
-    number = t.emit(relax.op.maximum(number, t.const(0, "int64")))  # an infinite range has no places
-    counts = t.full([a.bins], 0, dtype)
-    return t.finish(scatter_elements(t.emit, counts, number, t.cast(inside, dtype), 0, "add"))
+        least, most = x.min(), x.max()
+        wide = least.equal(most).cast(x.dtype)  # a single number is in the middle of its bins
+        least, most = least - wide, most + wide
+    inside = (x >= least) & (x <= most)
+    place = choose(inside, (x - least) * float(a.bins) / (most - least), 0.0)
+    number = place.cast("int64").minimum(a.bins - 1).maximum(0)  # an infinite range has no places
+    counts = t.full([a.bins], 0, x.dtype)
+    return t.finish(scatter_elements(t, counts, number.value, inside.cast(x.dtype).value, 0, "add"))
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -12,17 +12,18 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-from tvm import relax
 
 from kintune.models.elimination import (
     cholesky,
     determinant,
+    diagonal,
     factorised,
     sign_of_exchanges,
     solution,
     triangular_solution,
 )
 from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.formulas import Real, choose
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
@@ -38,15 +39,15 @@ class _Factors(NamedTuple):
     @classmethod
     def of(cls, t: Translation, matrix: Expression) -> _Factors:
         """The factors of matrices (..., n, n)."""
-        return cls(*factorised(t.builder, t.emit, _batched(t, matrix)))
+        return cls(*factorised(t, _batched(t, matrix)))
 
     def diagonal(self, t: Translation) -> Expression:
         """The pivots by which rows were divided, (batch, n)."""
-        return _diagonal(t, self.both)
+        return diagonal(t, self.both)
 
     def sign(self, t: Translation) -> Expression:
         """The sign of the permutation of rows, (batch)."""
-        return sign_of_exchanges(t.emit, self.pivot, dtype_of(self.both))
+        return sign_of_exchanges(t, self.pivot, dtype_of(self.both))
 
     def spread(self, t: Translation, own: Sequence[int], batch: Sequence[int]) -> _Factors:
         """The factors of matrices with leading dimensions `own`, repeated for those of `batch`."""
@@ -61,7 +62,7 @@ class _Factors(NamedTuple):
 
     def solution(self, t: Translation, right: Expression) -> Expression:
         """The solution for right sides (batch, n, m)."""
-        return solution(t.builder, t.emit, self.both, self.order, right)
+        return solution(t, self.both, self.order, right)
 
 
 def _batched(t: Translation, value: Expression) -> Expression:
@@ -74,12 +75,7 @@ def _batched(t: Translation, value: Expression) -> Expression:
 
 def _transposed(t: Translation, value: Expression) -> Expression:
     rank = len(shape_of(value))
-    return t.emit(relax.op.permute_dims(value, [*range(rank - 2), rank - 1, rank - 2]))
-
-
-def _diagonal(t: Translation, matrices: Expression) -> Expression:
-    batch, n, _ = shape_of(matrices)
-    return t.take(t.reshape(matrices, [batch, n * n]), np.arange(n) * (n + 1), 1)
+    return t.permute(value, [*range(rank - 2), rank - 1, rank - 2])
 
 
 def _identity(t: Translation, shape: Sequence[int], dtype: str) -> Expression:
@@ -89,15 +85,12 @@ def _identity(t: Translation, shape: Sequence[int], dtype: str) -> Expression:
 def _first_failure(t: Translation, fails: Expression, shape: Sequence[int]) -> Expression:
     """The number, from 1, of the first column (batch, n) where a factorisation fails; 0 where there is none."""
     n = shape_of(fails)[1]
-    place = t.emit(relax.op.where(fails, t.const(np.arange(1, n + 1), "int32"), t.const(n + 1, "int32")))
-    first = t.emit(relax.op.min(place, axis=[1]))
-    found = t.emit(relax.op.where(t.emit(relax.op.greater(first, t.const(n, "int32"))), t.const(0, "int32"), first))
-    return t.reshape(found, shape)
+    first = choose(Real(t, fails), Real(t, t.const(np.arange(1, n + 1), "int32")), n + 1).min(axis=[1])
+    return t.reshape(choose(first > n, 0, first).value, shape)
 
 
 def _singular(t: Translation, factors: _Factors, shape: Sequence[int]) -> Expression:
-    zero = t.const(0, dtype_of(factors.both))
-    return _first_failure(t, t.emit(relax.op.equal(factors.diagonal(t), zero)), shape)
+    return _first_failure(t, Real(t, factors.diagonal(t)).equal(0).value, shape)
 
 
 def _used(t: Translation, *results: Callable[[Sequence[int]], Expression] | None) -> tuple[Any, ...]:
@@ -114,7 +107,7 @@ def _used(t: Translation, *results: Callable[[Sequence[int]], Expression] | None
 
 
 def _determinant(t: Translation, a: SimpleNamespace) -> Any:
-    return _used(t, lambda s: t.reshape(determinant(t.builder, t.emit, _batched(t, a.A)), s), None, None)
+    return _used(t, lambda s: t.reshape(determinant(t, _batched(t, a.A)), s), None, None)
 
 
 def _log_determinant(t: Translation, a: SimpleNamespace) -> Any:
@@ -122,12 +115,11 @@ def _log_determinant(t: Translation, a: SimpleNamespace) -> Any:
     factors = _Factors.of(t, a.A)
 
     def sign(shape: Sequence[int]) -> Expression:
-        signs = t.emit(relax.op.prod(t.emit(relax.op.sign(factors.diagonal(t))), axis=[1]))
-        return t.reshape(t.emit(relax.op.multiply(signs, factors.sign(t))), shape)
+        signs = Real(t, factors.diagonal(t)).sign().prod(axis=[1])
+        return t.reshape((signs * Real(t, factors.sign(t))).value, shape)
 
     def logarithm(shape: Sequence[int]) -> Expression:
-        sizes = t.emit(relax.op.log(t.emit(relax.op.abs(factors.diagonal(t)))))
-        return t.reshape(t.emit(relax.op.sum(sizes, axis=[1])), shape)
+        return t.reshape(abs(Real(t, factors.diagonal(t))).log().sum(axis=[1]).value, shape)
 
     return _used(t, sign, logarithm, None, None)
 
@@ -167,7 +159,7 @@ def _triangular(
     n, m = shape_of(right)[-2:]
     triangle = _batched(t, t.expand(matrix, [*batch, n, n]))
     sides = _batched(t, t.expand(right, [*batch, n, m]))
-    solution = triangular_solution(t.builder, t.emit, triangle, sides, upper=upper, unit=unit)
+    solution = triangular_solution(t, triangle, sides, upper=upper, unit=unit)
     return t.reshape(solution, [*batch, n, m])
 
 
@@ -187,7 +179,7 @@ def _triangular_solve(t: Translation, a: SimpleNamespace) -> Any:
 
 def _cholesky_factor(t: Translation, matrix: Expression, *, upper: bool) -> Expression:
     read = _transposed(t, matrix) if upper else matrix
-    lower = t.reshape(cholesky(t.builder, t.emit, _batched(t, read)), shape_of(matrix))
+    lower = t.reshape(cholesky(t, _batched(t, read)), shape_of(matrix))
     return _transposed(t, lower) if upper else lower
 
 
@@ -200,9 +192,8 @@ def _checked_cholesky(t: Translation, a: SimpleNamespace) -> Any:
     factor = _cholesky_factor(t, a.self, upper=a.upper)
 
     def failure(shape: Sequence[int]) -> Expression:
-        pivots = _diagonal(t, _batched(t, factor))
-        positive = t.emit(relax.op.greater(pivots, t.const(0, dtype_of(pivots))))
-        return _first_failure(t, t.emit(relax.op.logical_not(positive)), shape)
+        pivots = diagonal(t, _batched(t, factor))
+        return _first_failure(t, (Real(t, pivots) > 0).logical_not().value, shape)
 
     return _used(t, lambda s: t.reshape(factor, s), failure)
 

@@ -7,10 +7,9 @@ distribution, Applied Statistics 37 (1988), pages 477 to 484 (PPND16).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from kintune.models.torch_converters.formulas import Real, choose, function_of, polynomial
-from kintune.models.torch_converters.translation import Converter
+from kintune.models.formulas import Real, choose, quotient
+from kintune.models.torch_converters.translation import Converter, function_of
 
 __all__ = ["CONVERTERS"]
 
@@ -59,19 +58,15 @@ def _inverse_error_function(x: Real) -> Real:
 
 def _quantile(off: Real, tail: Real) -> Real:
     """The quantile of a share: `off` is its distance from a half, and `tail` what lies beyond it, which is less."""
-    centre = off * _quotient(_CENTRE_ABOVE, _CENTRE_BELOW, _CENTRE**2 - off * off)
+    centre = off * quotient(_CENTRE_ABOVE, _CENTRE_BELOW, _CENTRE**2 - off * off)
     root = (-tail.log()).sqrt()
     size = choose(
         root > _FAR,
-        _quotient(_FAR_ABOVE, _FAR_BELOW, root - _FAR),
-        _quotient(_TAIL_ABOVE, _TAIL_BELOW, root - 1.6),
+        quotient(_FAR_ABOVE, _FAR_BELOW, root - _FAR),
+        quotient(_TAIL_ABOVE, _TAIL_BELOW, root - 1.6),
     )
-    size = choose(tail.equals(0.0), math.inf, size)
+    size = choose(tail.equal(0.0), math.inf, size)
     return choose(abs(off) > _CENTRE, choose(off < 0.0, -size, size), centre)
-
-
-def _quotient(above: Sequence[float], below: Sequence[float], x: Real) -> Real:
-    return polynomial(above, x) / polynomial(below, x)
 
 
 CONVERTERS: dict[str, Converter] = {

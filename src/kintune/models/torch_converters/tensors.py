@@ -11,15 +11,9 @@ import numpy as np
 import torch
 from tvm import relax
 
-from kintune.models.expressions import (
-    along_axis,
-    dtype_of,
-    is_float,
-    is_integer,
-    scatter_elements,
-    scatter_nd,
-    shape_of,
-)
+from kintune.models.converters.indexing import scatter_elements, scatter_nd
+from kintune.models.converters.shaping import padded
+from kintune.models.expressions import dtype_of, is_float, is_integer, shape_of
 from kintune.models.torch_converters.translation import (
     Converter,
     Expression,
@@ -100,50 +94,14 @@ def _stack(t: Translation, a: SimpleNamespace) -> Expression:
     return t.concat([t.reshape(t.cast(value, t.result.dtype), shape) for value in a.tensors], axis)
 
 
-def _pad(t: Translation, a: SimpleNamespace) -> Expression:
-    """Constant padding; a negative amount takes elements away."""
-    value, rank = a.self, len(shape_of(a.self))
-    before, after = [0] * rank, [0] * rank
-    for i in range(len(a.pad) // 2):
-        axis = rank - 1 - i
-        low, high = a.pad[2 * i], a.pad[2 * i + 1]
-        value = t.slice(value, axis, max(-low, 0), shape_of(value)[axis] - max(-high, 0))
-        before[axis], after[axis] = max(low, 0), max(high, 0)
-    if not any(before + after):
-        return value
-    widths = [amount for pair in zip(before, after, strict=True) for amount in pair]
-    fill = 0 if a.value is None else a.value
-    if math.isfinite(fill) and dtype_of(value) != "bool":
-        return t.emit(relax.op.nn.pad(value, widths, "constant", float(fill)))
-    for axis in range(rank):
-        parts = [value]
-        for amount, place in ((before[axis], 0), (after[axis], 2)):
-            if amount:
-                shape = [*shape_of(value)]
-                shape[axis] = amount
-                parts.insert(place, t.full(shape, fill, dtype_of(value)))
-        value = t.concat(parts, axis)
-    return value
-
-
-def _mirrored(mode: str) -> Converter:
-    """Padding with the tensor's own elements, one axis after another."""
+def _padded(mode: str) -> Converter:
+    """Padding by constants, or with the tensor's own elements; a negative amount takes elements away."""
 
     def convert(t: Translation, a: SimpleNamespace) -> Expression:
-        value, rank = a.self, len(shape_of(a.self))
-        for i in range(len(a.padding) // 2):
-            axis = rank - 1 - i
-            low, high = a.padding[2 * i], a.padding[2 * i + 1]
-            size = shape_of(value)[axis]
-            if low or high:
-                at = np.arange(-low, size + high)
-                if mode == "replicate":
-                    at = np.clip(at, 0, size - 1)
-                else:
-                    at = np.abs(at)
-                    at = np.where(at >= size, 2 * (size - 1) - at, at)
-                value = t.take(value, at, axis)
-        return value
+        given = a.pad if mode == "constant" else a.padding
+        amounts = list(zip(given[::2], given[1::2], strict=True))[::-1]
+        lead = [(0, 0)] * (len(shape_of(a.self)) - len(amounts))
+        return padded(t, a.self, [*lead, *amounts], mode, getattr(a, "value", None) or 0)
 
     return convert
 
@@ -288,7 +246,7 @@ def _index_put(t: Translation, a: SimpleNamespace) -> Expression:
     moved = order != list(range(len(shape)))
     data = t.emit(relax.op.permute_dims(a.self, order)) if moved else a.self
     reduction = "add" if a.accumulate else "update"
-    written = scatter_nd(t.emit, data, t.concat(places, count), values, reduction)
+    written = scatter_nd(t, data, t.concat(places, count), values, reduction)
     return t.emit(relax.op.permute_dims(written, [order.index(i) for i in range(len(shape))])) if moved else written
 
 
@@ -335,7 +293,7 @@ def _scatter(t: Translation, a: SimpleNamespace) -> Expression:
     index = t.index(a.index, shape[axis], axis)
 
     def put(data: Expression, values: Expression, reduction: str) -> Expression:
-        return scatter_elements(t.emit, data, index, values, axis, reduction)
+        return scatter_elements(t, data, index, values, axis, reduction)
 
     one, ones = t.const(1, dtype), t.full(where, 1, dtype)
     count = t.full(shape, 1, dtype)
@@ -387,15 +345,7 @@ def _gather(t: Translation, a: SimpleNamespace) -> Expression:
     if not shape or 0 in where:
         return t.nothing() if 0 in where else t.reshape(a.self, t.result.shape)
     axis = a.dim % len(shape)
-    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    base = np.zeros(where, np.int64)
-    for i, size in enumerate(where):
-        if i != axis:
-            base += along_axis(np.arange(size) * strides[i], i, len(where))
-    index = t.cast(t.index(a.index, shape[axis], axis), "int64")
-    moved = t.emit(relax.op.multiply(index, t.const(strides[axis], "int64")))
-    at = t.emit(relax.op.add(moved, t.const(base, "int64")))
-    return t.emit(relax.op.take(t.reshape(a.self, [math.prod(shape)]), at, axis=0))
+    return t.emit(relax.op.gather_elements(a.self, t.index(a.index, shape[axis], axis), axis))
 
 
 def _slice_scatter(t: Translation, a: SimpleNamespace) -> Expression:
@@ -452,9 +402,9 @@ CONVERTERS: dict[str, Converter] = {
     "unbind.int": _unbind,
     "cat.default": _cat,
     "stack.default": _stack,
-    "constant_pad_nd.default": _pad,
-    **{f"reflection_pad{n}d.default": _mirrored("reflect") for n in (1, 2, 3)},
-    **{f"replication_pad{n}d.default": _mirrored("replicate") for n in (1, 2, 3)},
+    "constant_pad_nd.default": _padded("constant"),
+    **{f"reflection_pad{n}d.default": _padded("reflect") for n in (1, 2, 3)},
+    **{f"replication_pad{n}d.default": _padded("edge") for n in (1, 2, 3)},
     "roll.default": _roll,
     "flip.default": _flip,
     "repeat.default": _repeat,
