@@ -199,21 +199,15 @@ def _sign(node: Node) -> relax.Expr:
 
 
 def _negative(node: Node) -> relax.Expr:
-    data = node.required(0)
-    return relax.op.negative(data) if is_float(dtype_of(data)) else relax.op.subtract(like(0, data), data)
+    x = Real(node, node.required(0))
+    return (-x if is_float(x.dtype) else 0 - x).value
 
 
 def _absolute(node: Node) -> relax.Expr:
-    data = node.required(0)
-    dtype = dtype_of(data)
-    if dtype.startswith("uint"):
-        return data
-    return relax.op.abs(data) if is_float(dtype) else relax.op.maximum(data, node.emit(_negative(node)))
-
-
-def _reciprocal(node: Node) -> relax.Expr:
-    data = node.required(0)
-    return relax.op.divide(like(1, data), data)
+    x = Real(node, node.required(0))
+    if x.dtype.startswith("uint"):
+        return x.value
+    return (abs(x) if is_float(x.dtype) else x.maximum(0 - x)).value
 
 
 def _is_infinite(node: Node) -> relax.Expr:
@@ -234,10 +228,8 @@ def _equal(node: Node) -> relax.Expr:
 
 
 def _shift(node: Node) -> relax.Expr:
-    left, right = node.required(0), node.required(1)
-    if node.attributes.get("direction") == "LEFT":
-        return relax.op.left_shift(left, right)
-    return relax.op.right_shift(left, right)
+    shift = relax.op.left_shift if node.attributes.get("direction") == "LEFT" else relax.op.right_shift
+    return shift(node.required(0), node.required(1))
 
 
 def _bit_cast(node: Node) -> relax.Expr:
@@ -350,7 +342,7 @@ OPERATORS = (
     OnnxOperator("Not", _unary(relax.op.logical_not)),
     OnnxOperator("Or", _binary(relax.op.logical_or)),
     OnnxOperator("Pow", _power),
-    OnnxOperator("Reciprocal", _reciprocal),
+    OnnxOperator("Reciprocal", lambda node: (1 / Real(node, node.required(0))).value),
     OnnxOperator("Round", _unary(relax.op.round)),
     OnnxOperator("Sigmoid", _real(relax.op.sigmoid)),
     OnnxOperator("Sign", _sign),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -12,9 +13,10 @@ import numpy as np
 from tvm import relax
 
 from kintune.models.converters.integer_products import Triple, real_product
-from kintune.models.converters.node import Node, like
+from kintune.models.converters.node import Node
 from kintune.models.converters.registration import MICROSOFT, OnnxOperator
 from kintune.models.expressions import dtype_of, is_float, shape_of
+from kintune.models.formulas import Real, choose
 
 __all__ = ["OPERATORS"]
 
@@ -33,10 +35,9 @@ class _Heads(NamedTuple):
     def after(self, node: Node, key: Any, value: Any) -> _Heads:
         """These heads with the keys and values of an earlier run in front."""
 
-        def joined(old: Any, new: Any) -> Any:
-            return node.emit(relax.op.concat([node.wide(old), new], 2))
-
-        return _Heads(self.query, joined(key, self.key), joined(value, self.value), shape_of(key)[2])
+        past = shape_of(key)[2]
+        key, value = (node.concat([node.wide(old), new], 2) for old, new in ((key, self.key), (value, self.value)))
+        return _Heads(self.query, key, value, past)
 
 
 def _attention(node: Node) -> Any:
@@ -64,22 +65,17 @@ def _of_itself(node: Node, packed: Any, past: Any, mask: Any, bias: Any) -> Any:
     sizes = node.integers("qkv_hidden_sizes", ()) or (columns // 3,) * 3
     if sum(sizes) != columns or sizes[0] != sizes[1]:
         raise ValueError(f"{columns} columns of weights are not queries, keys and values of {list(sizes)}")
-    parts = node.builder.emit(relax.op.split(packed, [sizes[0], sizes[0] + sizes[1]], 2))
-    heads = _Heads(*(_by_head(node, node.emit(relax.TupleGetItem(parts, number))) for number in range(3)))
+    ends = np.cumsum([0, *sizes]).tolist()
+    heads = _Heads(*(_by_head(node, node.slice(packed, 2, *pair)) for pair in itertools.pairwise(ends)))
     if past is not None:
-        heads = heads.after(node, *(_part_of_past(node, past, number) for number in range(2)))
+        parts = (node.reshape(node.slice(past, 0, at, at + 1), shape_of(past)[1:]) for at in range(2))
+        heads = heads.after(node, *parts)
     own = dtype_of(node.required(0)) if is_float(dtype_of(node.required(0))) else "float32"
     result = _attended(node, heads, mask, bias, own)
     if node.outputs == 1:
         return result
-    present = [node.emit(relax.op.expand_dims(part, 0)) for part in (heads.key, heads.value)]
-    return relax.Tuple([result, node.cast(node.emit(relax.op.concat(present, 0)), own)])
-
-
-def _part_of_past(node: Node, past: Any, number: int) -> Any:
-    """The keys or the values of an earlier run: [2, batch, heads, rows, width] has both."""
-    part = relax.op.strided_slice(past, [0], [number], [number + 1], [1], assume_inbound=True)
-    return node.emit(relax.op.reshape(node.emit(part), shape_of(past)[1:]))
+    present = [node.reshape(part, [1, *shape_of(part)]) for part in (heads.key, heads.value)]
+    return relax.Tuple([result, node.cast(node.concat(present, 0), own)])
 
 
 def _multi_head_attention(node: Node) -> Any:
@@ -95,12 +91,9 @@ def _multi_head_attention(node: Node) -> Any:
         raise ValueError("a bias of keys whose heads are apart is not supported")
     wide = [node.wide(each) for each in (query, key, value)]
     if bias is not None:
-        ends = np.cumsum([shape_of(each)[2] for each in wide]).tolist()
-        parts = node.builder.emit(relax.op.split(node.wide(bias), ends[:2], 0))
-        wide = [
-            node.emit(relax.op.add(each, node.emit(relax.TupleGetItem(parts, number))))
-            for number, each in enumerate(wide)
-        ]
+        ends = np.cumsum([0, *(shape_of(each)[2] for each in wide)]).tolist()
+        parts = [node.slice(node.wide(bias), 0, *pair) for pair in itertools.pairwise(ends)]
+        wide = [node.emit(relax.op.add(*pair)) for pair in zip(wide, parts, strict=True)]
     heads = _Heads(*(each if len(shape_of(each)) == 4 else _by_head(node, each) for each in wide))
     past_key, past_value = node.operand(6), node.operand(7)
     if past_key is not None and past_value is not None:
@@ -115,30 +108,27 @@ def _by_head(node: Node, tensor: Any) -> Any:
     """Rearranges [batch, rows, heads * width] to [batch, heads, rows, width]."""
     batch, rows, hidden = shape_of(tensor)
     heads = int(node.attributes["num_heads"])
-    split = node.emit(relax.op.reshape(tensor, [batch, rows, heads, hidden // heads]))
-    return node.emit(relax.op.permute_dims(split, [0, 2, 1, 3]))
+    return node.permute(node.reshape(tensor, [batch, rows, heads, hidden // heads]), [0, 2, 1, 3])
 
 
 def _attended(node: Node, heads: _Heads, mask: Any, bias: Any, dtype: str) -> Any:
     """The values, weighted by the softmax of the scores, as [batch, rows, heads * width]."""
     query, key, value, _ = heads
     batch, number, rows, depth = shape_of(query)
-    turned = node.emit(relax.op.permute_dims(key, [0, 1, 3, 2]))
-    scores = node.emit(relax.op.matmul(query, turned))
     scale = float(node.attributes.get("scale", 0.0)) or 1 / math.sqrt(depth)
-    scores = node.emit(relax.op.multiply(scores, like(scale, scores)))
-    if bias is not None:
-        scores = node.emit(relax.op.add(scores, node.wide(bias)))
-    if mask is not None:
-        scores = node.emit(relax.op.add(scores, _padding(node, mask, shape_of(scores))))
+    scores = (Real(node, query).matmul(Real(node, node.permute(key, [0, 1, 3, 2]))) * scale).value
+    for added in (
+        None if bias is None else node.wide(bias),
+        None if mask is None else _padding(node, mask, shape_of(scores)),
+    ):
+        scores = scores if added is None else node.emit(relax.op.add(scores, added))
     if node.attributes.get("unidirectional", 0) and rows > 1:
         seen = np.tril(np.ones(shape_of(scores)[2:], np.bool_), heads.past)
         seen[-1] = True  # also where there are more keys than rows, as onnxruntime has it
         scores = node.emit(relax.op.add(scores, relax.const(np.where(seen, 0, -np.inf).astype(np.float32))))
     weights = node.emit(relax.op.nn.softmax(scores, axis=-1))
-    found = node.emit(relax.op.matmul(weights, value))
-    moved = node.emit(relax.op.permute_dims(found, [0, 2, 1, 3]))
-    return node.cast(node.emit(relax.op.reshape(moved, [batch, rows, number * shape_of(value)[3]])), dtype)
+    moved = node.permute(node.emit(relax.op.matmul(weights, value)), [0, 2, 1, 3])
+    return node.cast(node.reshape(moved, [batch, rows, number * shape_of(value)[3]]), dtype)
 
 
 def _padding(node: Node, mask: Any, scores: tuple[int, ...]) -> Any:
@@ -153,28 +143,20 @@ def _padding(node: Node, mask: Any, scores: tuple[int, ...]) -> Any:
     batch, _, rows, columns = scores
     shape, given = shape_of(mask), node.cast(mask, "int32")
     if shape in ((batch,), (2 * batch,)):
-        places = relax.const(np.arange(columns, dtype=np.int32).reshape(1, -1))
-        bounds = [
-            node.emit(relax.op.reshape(_run(node, given, first, batch), [batch, 1]))
-            for first in range(0, shape[0], batch)
-        ]
-        counts = node.emit(relax.op.less(places, bounds[0]))
-        if len(bounds) == 2:
-            counts = node.emit(relax.op.logical_and(counts, node.emit(relax.op.greater_equal(places, bounds[1]))))
+        places = node.const(np.arange(columns).reshape(1, -1), "int32")
+        first, *last = (
+            Real(node, node.reshape(node.slice(given, 0, at, at + batch), [batch, 1]))
+            for at in range(0, shape[0], batch)
+        )
+        places = Real(node, places)
+        counts = (first > places) & (last[0] <= places) if last else first > places
     elif shape in ((batch, columns), (batch, rows, columns)):
-        counts = node.emit(relax.op.greater(given, like(0, given)))
+        counts = Real(node, given) > 0
     else:
         raise ValueError(f"a mask of shape {list(shape)} for scores of shape {list(scores)} is not supported")
-    counts = node.emit(relax.op.reshape(counts, [batch, 1, rows if len(shape) == 3 else 1, columns]))
+    seen = Real(node, node.reshape(counts.value, [batch, 1, rows if len(shape) == 3 else 1, columns]))
     excluded = float(node.attributes.get("mask_filter_value", _EXCLUDED))
-    return node.emit(relax.op.where(counts, relax.const(0.0, "float32"), relax.const(excluded, "float32")))
-
-
-def _run(node: Node, values: Any, first: int, count: int) -> Any:
-    """`count` elements of a vector from `first` on."""
-    if shape_of(values) == (count,):
-        return values
-    return node.emit(relax.op.strided_slice(values, [0], [first], [first + count], [1], assume_inbound=True))
+    return choose(seen, Real(node, node.const(0, "float32")), excluded).value
 
 
 def _rotary_embedding(node: Node) -> Any:
@@ -188,60 +170,48 @@ def _rotary_embedding(node: Node) -> Any:
     if len(shape) == 3:
         partial = int(node.attributes.get("rotary_embedding_dim", 0))
         size = shape[2] // int(node.attributes["num_heads"]) if partial else width
-        wide = node.emit(relax.op.reshape(wide, [*shape[:2], shape[2] // size, size]))
-        wide = node.emit(relax.op.permute_dims(wide, [0, 2, 1, 3]))
+        wide = node.permute(node.reshape(wide, [*shape[:2], shape[2] // size, size]), [0, 2, 1, 3])
     batch, heads, rows, size = shape_of(wide)
     if size < width:
         raise ValueError(f"tables for {width} elements do not fit {size}")
     index = _positions(node, batch, rows, shape_of(cosines)[0])
-    cosines, sines = (node.wide(node.emit(relax.op.take(table, index, 0))) for table in (cosines, sines))
-    cosines, sines = (node.emit(relax.op.reshape(each, [-1, 1, rows, width // 2])) for each in (cosines, sines))
-    part = wide if size == width else _columns(node, wide, 0, width)
-    result = _turned(node, part, cosines, sines, [batch, heads, rows, width])
+    cosines, sines = (
+        node.reshape(
+            node.wide(node.emit(relax.op.take(table, index, 0))),
+            [math.prod(shape_of(index)) // rows, 1, rows, width // 2],
+        )
+        for table in (cosines, sines)
+    )
+    result = _turned(node, node.slice(wide, 3, 0, width), cosines, sines, [batch, heads, rows, width])
     if size > width:
-        result = node.emit(relax.op.concat([result, _columns(node, wide, width, size)], 3))
-    if len(shape) == 3:
-        result = node.emit(relax.op.permute_dims(result, [0, 2, 1, 3]))
-    return node.cast(node.emit(relax.op.reshape(result, list(shape))), dtype_of(data))
+        result = node.concat([result, node.slice(wide, 3, width, size)], 3)
+    result = node.permute(result, [0, 2, 1, 3]) if len(shape) == 3 else result
+    return node.cast(node.reshape(result, shape), dtype_of(data))
 
 
 def _positions(node: Node, batch: int, rows: int, most: int) -> Any:
     """The position of each row as a marked index; a single given position is that of the first row."""
     given = node.required(1)
     if math.prod(shape_of(given)) == 1 and (batch, rows) != (1, 1):
-        first = node.emit(relax.op.reshape(given, [1, 1]))
-        given = node.emit(relax.op.add(first, relax.const(np.arange(rows, dtype=np.int64).reshape(1, -1), "int64")))
+        first = node.reshape(given, [1, 1])
+        given = node.emit(relax.op.add(first, node.const(np.arange(rows).reshape(1, -1), "int64")))
     else:
-        given = node.emit(relax.op.reshape(given, [batch, rows]))
+        given = node.reshape(given, [batch, rows])
     return node.index(given, [most], 0, negative=False)
 
 
 def _turned(node: Node, data: Any, cosines: Any, sines: Any, shape: list[int]) -> Any:
     """Rotates each pair: elements side by side (`interleaved`), or element i of each half."""
-    half = shape[3] // 2
-    if node.attributes.get("interleaved", 0):
-        pairs = node.emit(relax.op.reshape(data, [*shape[:3], half, 2]))
-        first, second = (
-            node.emit(relax.op.reshape(_columns(node, pairs, at, at + 1), [*shape[:3], half])) for at in range(2)
-        )
-    else:
-        first, second = (_columns(node, data, at, at + half) for at in (0, half))
-
-    def of(sign: Any, left: Any, right: Any) -> Any:
-        terms = [node.emit(relax.op.multiply(a, b)) for a, b in ((left, cosines), (right, sines))]
-        return node.emit(sign(*terms))
-
-    made = [of(relax.op.subtract, first, second), of(relax.op.add, second, first)]
-    if not node.attributes.get("interleaved", 0):
-        return node.emit(relax.op.concat(made, 3))
-    apart = [node.emit(relax.op.expand_dims(each, 4)) for each in made]
-    return node.emit(relax.op.reshape(node.emit(relax.op.concat(apart, 4)), shape))
-
-
-def _columns(node: Node, data: Any, first: int, end: int) -> Any:
-    """The elements of the last axis from `first` to before `end`."""
-    last = len(shape_of(data)) - 1
-    return node.emit(relax.op.strided_slice(data, [last], [first], [end], [1], assume_inbound=True))
+    half, interleaved = shape[3] // 2, node.attributes.get("interleaved", 0)
+    apart = node.reshape(data, [*shape[:3], *([half, 2] if interleaved else [2, half])])
+    axis = 4 if interleaved else 3
+    first, second = (
+        Real(node, node.reshape(node.slice(apart, axis, at, at + 1), [*shape[:3], half])) for at in range(2)
+    )
+    cosine, sine = Real(node, cosines), Real(node, sines)
+    made = [(first * cosine - second * sine).value, (second * cosine + first * sine).value]
+    each = [*shape[:3], *([half, 1] if interleaved else [1, half])]
+    return node.reshape(node.concat([node.reshape(part, each) for part in made], axis), shape)
 
 
 _KEPT = "keys and values that are kept in place are not supported"

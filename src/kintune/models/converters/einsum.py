@@ -111,11 +111,11 @@ def _product(node: Node, first: _Term, second: _Term, result: str) -> _Term:
     def matrix(term: _Term, *axes: str) -> Any:
         """The tensor with the batch's axes, and each group of axes as one."""
         shape = [*(sizes[letter] for letter in batch), *(_extent(sizes, group) for group in axes)]
-        return _reshaped(node, _arranged(node, term, "".join((batch, *axes))), shape)
+        return node.reshape(_arranged(node, term, "".join((batch, *axes))), shape)
 
     product = node.emit(relax.op.matmul(matrix(first, rows, summed), matrix(second, summed, columns)))
     letters = batch + rows + columns
-    return _Term(_reshaped(node, product, [sizes[letter] for letter in letters]), letters)
+    return _Term(node.reshape(product, [sizes[letter] for letter in letters]), letters)
 
 
 def _sizes(term: _Term) -> dict[str, int]:
@@ -130,17 +130,11 @@ def _spread(node: Node, term: _Term, result: str) -> Any:
     """The tensor with the axes of the result; those that it does not have are of size 1."""
     sizes = _sizes(term)
     order = "".join(letter for letter in result if letter in sizes)
-    return _reshaped(node, _arranged(node, term, order), [sizes.get(letter, 1) for letter in result])
+    return node.reshape(_arranged(node, term, order), [sizes.get(letter, 1) for letter in result])
 
 
 def _arranged(node: Node, term: _Term, order: str) -> Any:
-    if order == term.letters:
-        return term.tensor
-    return node.emit(relax.op.permute_dims(term.tensor, [term.letters.index(letter) for letter in order]))
-
-
-def _reshaped(node: Node, tensor: Any, shape: Sequence[int]) -> Any:
-    return tensor if shape_of(tensor) == tuple(shape) else node.emit(relax.op.reshape(tensor, list(shape)))
+    return node.permute(term.tensor, [term.letters.index(letter) for letter in order])
 
 
 OPERATORS = (OnnxOperator("Einsum", _einsum),)

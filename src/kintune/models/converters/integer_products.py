@@ -15,6 +15,7 @@ from kintune.models.converters.node import Node
 from kintune.models.converters.quantised import dynamically_quantised, saturated, single
 from kintune.models.converters.registration import MICROSOFT, OnnxOperator
 from kintune.models.expressions import dtype_of, is_integer, shape_of
+from kintune.models.formulas import Real
 
 __all__ = ["OPERATORS", "Triple", "real_product"]
 
@@ -67,9 +68,9 @@ def real_product(node: Node, left: Triple, right: Triple, bias: relax.Expr | Non
     The second matrix may have a scale for each column.
     """
     sums = node.emit(_sum_of_products(node, left.integers, left.zero, right.integers, right.zero))
-    step = node.emit(relax.op.multiply(single(left.scale), single(right.scale)))
-    found = node.emit(relax.op.multiply(node.cast(sums, "float32"), step))
-    found = found if bias is None else node.emit(relax.op.add(found, bias))
+    step = Real(node, single(left.scale)) * Real(node, single(right.scale))
+    product = Real(node, sums).cast("float32") * step
+    found = (product if bias is None else product + Real(node, bias)).value
     # of two vectors, it has no axis for a scale or bias of one element
     return found if shape_of(found) == shape_of(sums) else relax.op.reshape(found, shape_of(sums))
 
@@ -103,15 +104,13 @@ def _quantised(node: Node, sums: relax.Expr, left: list[int], right: list[int]) 
     zero = node.required(7)
     if not is_integer(dtype_of(zero)):
         raise ValueError("its result is no integer")
-    factor = node.cast(single(node.required(6)), "float32")
     scales = []
     for at, shape in ((1, left), (4, right)):
         scale = node.cast(single(node.required(at)), "float32")
-        scales.append(node.emit(relax.op.reshape(scale, shape)) if shape_of(scale) else scale)
-    factor = node.emit(relax.op.divide(node.emit(relax.op.multiply(*scales)), factor))
-    steps = node.emit(relax.op.round(node.emit(relax.op.multiply(node.cast(sums, "float32"), factor))))
-    moved = node.emit(relax.op.add(steps, node.cast(single(zero), "float32")))
-    return saturated(node, moved, dtype_of(zero))
+        scales.append(Real(node, node.emit(relax.op.reshape(scale, shape)) if shape_of(scale) else scale))
+    factor = scales[0] * scales[1] / Real(node, single(node.required(6))).cast("float32")
+    steps = (Real(node, sums).cast("float32") * factor).round()
+    return saturated(node, (steps + Real(node, single(zero)).cast("float32")).value, dtype_of(zero))
 
 
 def _quantised_product(node: Node) -> relax.Expr:

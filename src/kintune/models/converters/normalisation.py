@@ -18,7 +18,7 @@ from kintune.models.emitter import Emitter
 from kintune.models.expressions import dtype_of, shape_of
 from kintune.models.formulas import Real, choose, power
 
-__all__ = ["OPERATORS", "Standardised", "standardised"]
+__all__ = ["OPERATORS", "Standardised", "scaled", "standardised"]
 
 
 class Standardised(NamedTuple):
@@ -41,13 +41,11 @@ def standardised(t: Emitter, tensor: Any, axes: Sequence[int], epsilon: float) -
     return Standardised((centred * inverse).value, mean.value, inverse.value)
 
 
-def _scaled(node: Node, tensor: relax.Expr, scale: relax.Expr | None, bias: relax.Expr | None) -> relax.Expr:
-    """`tensor * scale + bias`, broadcasting, in the type of `tensor`."""
-    if scale is not None:
-        tensor = node.emit(relax.op.multiply(tensor, node.cast(scale, dtype_of(tensor))))
-    if bias is not None:
-        tensor = node.emit(relax.op.add(tensor, node.cast(bias, dtype_of(tensor))))
-    return tensor
+def scaled(t: Emitter, tensor: Any, scale: Any, bias: Any) -> Any:
+    """`tensor * scale + bias`, broadcasting, in the type of `tensor`; each of them may be None."""
+    x = Real(t, tensor)
+    x = x if scale is None else x * Real(t, scale).cast(x.dtype)
+    return (x if bias is None else x + Real(t, bias).cast(x.dtype)).value
 
 
 def _from(axis: int, rank: int) -> list[int]:
@@ -70,7 +68,7 @@ def _layer_normalization(node: Node) -> relax.Expr:
         result = node.emit(relax.op.nn.layer_norm(wide, scale, node.emit(bias), axes, epsilon))
         return node.cast(result, dtype)
     normed = standardised(node, wide, axes, epsilon)
-    result = node.cast(_scaled(node, normed.result, scale, bias), dtype)
+    result = node.cast(scaled(node, normed.result, scale, bias), dtype)
     statistics = (node.cast(each, "float32") for each in (normed.mean, normed.inverse_deviation))  # of float64, too
     return relax.Tuple([result, *statistics])
 
@@ -81,7 +79,7 @@ def _rms(node: Node, data: relax.Expr, scale: relax.Expr | None, axes: Sequence[
     x = Real(node, wide)
     square = (x * x).mean(axis=list(axes), keepdims=True)
     inverse = (square + epsilon).rsqrt()
-    result = _scaled(node, (x * inverse).value, scale, None)
+    result = scaled(node, (x * inverse).value, scale, None)
     return Standardised(node.cast(result, dtype_of(data)), square.value, inverse.value)
 
 
@@ -107,7 +105,7 @@ def _skip_layer_normalization(node: Node) -> relax.Expr:
     if node.outputs == 1:
         return _layer_normalization(given)
     normed = standardised(node, node.wide(data), axes, epsilon)
-    result = node.cast(_scaled(node, normed.result, node.operand(2), node.operand(3)), dtype_of(data))
+    result = node.cast(scaled(node, normed.result, node.operand(2), node.operand(3)), dtype_of(data))
     return relax.Tuple([result, normed.mean, normed.inverse_deviation, data])
 
 
@@ -134,7 +132,7 @@ def _batch_normalization(node: Node) -> relax.Expr:
         return node.cast(node.emit(relax.TupleGetItem(normed, 0)), dtype)
     factor = ((Real(node, variance) + epsilon).rsqrt() * Real(node, scale)).value
     # statistics of each element: `spatial` is 0
-    return node.cast(_scaled(node, node.emit(relax.op.subtract(wide, mean)), factor, bias), dtype)
+    return node.cast(scaled(node, node.emit(relax.op.subtract(wide, mean)), factor, bias), dtype)
 
 
 def _batch_normalization_in_training(node: Node, epsilon: float) -> relax.Expr:
@@ -143,7 +141,7 @@ def _batch_normalization_in_training(node: Node, epsilon: float) -> relax.Expr:
     axes = [axis for axis in range(rank) if axis != 1]
     wide = node.wide(data)
     normed = standardised(node, wide, axes, epsilon)
-    result = _scaled(node, normed.result, node.per_channel(scale, rank), node.per_channel(bias, rank))
+    result = scaled(node, normed.result, node.per_channel(scale, rank), node.per_channel(bias, rank))
     mean = Real(node, normed.mean)
     centred, momentum = Real(node, wide) - mean, float(node.attributes.get("momentum", 0.9))
     updated = []
@@ -158,7 +156,7 @@ def _instance_normalization(node: Node) -> relax.Expr:
     rank = len(shape_of(data))
     normed = standardised(node, node.wide(data), range(2, rank), float(node.attributes.get("epsilon", 1e-5)))
     scale, bias = (node.per_channel(node.required(index), rank) for index in (1, 2))
-    return node.cast(_scaled(node, normed.result, scale, bias), dtype_of(data))
+    return node.cast(scaled(node, normed.result, scale, bias), dtype_of(data))
 
 
 def _group_normalization(node: Node) -> relax.Expr:
@@ -173,7 +171,7 @@ def _group_normalization(node: Node) -> relax.Expr:
         scale, bias = (node.per_channel(values, len(shape)) for values in (scale, bias))
     else:
         scale, bias = (node.per_channel(values, 3) for values in (scale, bias))
-    result = _scaled(node, normed, scale, bias)
+    result = scaled(node, normed, scale, bias)
     return node.cast(node.emit(relax.op.reshape(result, shape)), dtype_of(data))
 
 

@@ -18,7 +18,7 @@ from kintune.models.emitter import Emitter
 from kintune.models.expressions import dtype_of, is_float, shape_of
 from kintune.models.formulas import Real, power
 
-__all__ = ["OPERATORS", "counted", "largest", "largest_and_places", "mean_over", "times"]
+__all__ = ["OPERATORS", "average_pool", "counted", "largest", "largest_and_places", "mean_over", "times"]
 
 _LARGEST = (relax.op.nn.max_pool1d, relax.op.nn.max_pool2d, relax.op.nn.max_pool3d)
 _MEANS = (relax.op.nn.avg_pool1d, relax.op.nn.avg_pool2d, relax.op.nn.avg_pool3d)
@@ -94,7 +94,8 @@ def mean_over(t: Emitter, data: Any, windows: Windows) -> Any:
     return t.emit(pool(data, windows.kernel, windows.strides, padding, dilations, count_include_pad=True))
 
 
-def _average_pool(node: Node) -> relax.Expr:
+def average_pool(node: Node) -> relax.Expr:
+    """Converts an AveragePool node."""
     data = node.required(0)
     windows, sizes = _windows(node, data), shape_of(data)[2:]
     counts = counted(windows, sizes, bool(node.attributes.get("count_include_pad", 0)))
@@ -175,7 +176,7 @@ def _max_unpool(node: Node) -> relax.Expr:
 
 
 OPERATORS = (
-    OnnxOperator("AveragePool", _average_pool),
+    OnnxOperator("AveragePool", average_pool),
     OnnxOperator("GlobalAveragePool", _global_average_pool),
     OnnxOperator("GlobalLpPool", _global_lp_pool),
     OnnxOperator("GlobalMaxPool", _global_max_pool),

@@ -6,9 +6,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from kintune.models.converters.node import Node, axis_of, like
+from kintune.models.converters.node import Node, axis_of
 from kintune.models.converters.registration import OnnxOperator
 from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.formulas import Real, choose
 
 __all__ = ["OPERATORS", "dynamically_quantised", "saturated", "single"]
 
@@ -29,10 +30,9 @@ def _spread(node: Node, values: relax.Expr, data: relax.Expr, axis: int, block: 
     count, size = shape[axis], shape_of(data)[axis]
     if not (count - 1) * block < size <= count * block or len(shape) != len(shape_of(data)):
         raise ValueError(f"{count} blocks of {block} elements do not cover axis {axis} of {size} elements")
-    apart = node.emit(relax.op.reshape(values, [*shape[: axis + 1], 1, *shape[axis + 1 :]]))
-    each = node.emit(relax.op.broadcast_to(apart, [*shape[: axis + 1], block, *shape[axis + 1 :]]))
-    whole = node.emit(relax.op.reshape(each, [*shape[:axis], count * block, *shape[axis + 1 :]]))
-    return whole if count * block == size else node.emit(relax.op.strided_slice(whole, [axis], [0], [size], [1]))
+    apart = node.reshape(values, [*shape[: axis + 1], 1, *shape[axis + 1 :]])
+    each = node.expand(apart, [*shape[: axis + 1], block, *shape[axis + 1 :]])
+    return node.slice(node.reshape(each, [*shape[:axis], count * block, *shape[axis + 1 :]]), axis, 0, size)
 
 
 def single(values: relax.Expr) -> relax.Expr:
@@ -45,16 +45,15 @@ def single(values: relax.Expr) -> relax.Expr:
 def saturated(node: Node, rounded: relax.Expr, dtype: str) -> relax.Expr:
     """Whole numbers cast to the integer type `dtype`, clamped to its range."""
     limits = np.iinfo(dtype)
-    above = node.emit(relax.op.maximum(rounded, like(limits.min, rounded)))
-    return relax.op.astype(node.emit(relax.op.minimum(above, like(limits.max, rounded))), dtype)
+    return node.cast(Real(node, rounded).maximum(limits.min).minimum(limits.max).value, dtype)
 
 
 def _quantised(node: Node, data: relax.Expr, scale: relax.Expr, zero: relax.Expr | None, dtype: str) -> relax.Expr:
     """`data / scale`, rounded half to even, plus the zero point, clamped to the range of `dtype`."""
-    rounded = node.emit(relax.op.round(node.emit(relax.op.divide(data, scale))))
+    rounded = (Real(node, data) / Real(node, scale)).round()
     if zero is not None:
-        rounded = node.emit(relax.op.add(rounded, node.cast(zero, dtype_of(rounded))))
-    return saturated(node, rounded, dtype)
+        rounded = rounded + Real(node, zero).cast(rounded.dtype)
+    return saturated(node, rounded.value, dtype)
 
 
 def _quantize(node: Node) -> relax.Expr:
@@ -83,12 +82,11 @@ def _dequantize(node: Node) -> relax.Expr:
     if not block:
         zero = single(_like_zero(zero, dtype_of(data)))
         return relax.op.dequantize(data, single(scale), zero, axis=axis, out_dtype=dtype)
-    whole = node.cast(data, "int32")
+    whole = Real(node, data).cast("int32")
     if zero is not None:
-        moved = _spread(node, node.cast(zero, "int32"), data, axis, block)
-        whole = node.emit(relax.op.subtract(whole, moved))
+        whole = whole - Real(node, _spread(node, node.cast(zero, "int32"), data, axis, block))
     scale = _spread(node, node.cast(scale, "float32"), data, axis, block)
-    return node.cast(node.emit(relax.op.multiply(node.cast(whole, "float32"), scale)), dtype)
+    return node.cast((whole.cast("float32") * Real(node, scale)).value, dtype)
 
 
 def dynamically_quantised(node: Node, data: relax.Expr) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
@@ -96,15 +94,13 @@ def dynamically_quantised(node: Node, data: relax.Expr) -> tuple[relax.Expr, rel
 
     Returns the integers, the scale and the zero point.
     """
-    emit = node.emit
-    zero = like(0, data)
-    greatest, least = emit(relax.op.maximum(zero, relax.op.max(data))), emit(relax.op.minimum(zero, relax.op.min(data)))
-    extent = emit(relax.op.divide(emit(relax.op.subtract(greatest, least)), like(255, data)))
-    scale = emit(relax.op.where(emit(relax.op.equal(extent, zero)), like(1, data), extent))
-    offset = emit(relax.op.round(emit(relax.op.divide(emit(relax.op.negative(least)), scale))))
-    scale = node.builder.emit(scale)
-    point = node.builder.emit(saturated(node, offset, "uint8"))
-    return emit(_quantised(node, data, scale, point, "uint8")), scale, point
+    x = Real(node, data)
+    greatest, least = x.max().maximum(0), x.min().minimum(0)
+    extent = (greatest - least) / 255
+    scale = choose(extent.equal(0), 1, extent)
+    point = node.builder.emit(saturated(node, (-least / scale).round().value, "uint8"))
+    step = node.builder.emit(scale.value)
+    return _quantised(node, data, step, point, "uint8"), step, point
 
 
 def _dynamic_quantize(node: Node) -> relax.Expr:

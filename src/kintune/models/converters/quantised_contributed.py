@@ -12,15 +12,13 @@ from tvm import relax
 
 from kintune.models.converters import activations
 from kintune.models.converters.node import Node, axis_of
+from kintune.models.converters.pooling import average_pool
+from kintune.models.converters.products import product
 from kintune.models.converters.quantised import single
 from kintune.models.converters.registration import MICROSOFT, Convert, OnnxOperator
-from kintune.models.converters.windows import windows_of
 from kintune.models.expressions import dtype_of, is_integer, shape_of
 
 __all__ = ["OPERATORS"]
-
-_POOLS = (relax.op.nn.avg_pool1d, relax.op.nn.avg_pool2d, relax.op.nn.avg_pool3d)
-_LAYOUTS = ("NCW", "NCHW", "NCDHW")
 
 
 def _real(node: Node, at: int, axis: int = 0) -> relax.Expr:
@@ -97,23 +95,7 @@ def _global_average(node: Node, data: relax.Expr) -> relax.Expr:
 
 def _average(node: Node, data: relax.Expr) -> relax.Expr:
     data, moved = _channels_first(node, data)
-    sizes = shape_of(data)[2:]
-    ceil = bool(node.attributes.get("ceil_mode", 0))
-    windows = windows_of(node, sizes, node.integers("kernel_shape", ()), ceil=ceil, pools=True)
-    if not 1 <= len(sizes) <= len(_POOLS):
-        raise ValueError(f"it has {len(sizes)} spatial dimensions; 1, 2 and 3 can be computed")
-    if ceil and windows.after != windows.declared_after:
-        raise ValueError("windows that reach past the padding are not supported")
-    found = _POOLS[len(sizes) - 1](
-        data,
-        pool_size=windows.kernel,
-        strides=windows.strides,
-        padding=windows.padding,
-        dilation=windows.dilations,
-        count_include_pad=bool(node.attributes.get("count_include_pad", 0)),
-        layout=_LAYOUTS[len(sizes) - 1],
-    )
-    return _channels_back(node, node.emit(found), moved)
+    return _channels_back(node, average_pool(replace(node, operands=(data,), outputs=1)), moved)
 
 
 def _concat(node: Node) -> relax.Expr:
@@ -126,19 +108,11 @@ def _concat(node: Node) -> relax.Expr:
 
 def _gemm(node: Node) -> relax.Expr:
     """A product of matrices; the int32 bias is in units of `alpha` times both scales."""
-    transposed = [bool(node.attributes.get(name, 0)) for name in ("transA", "transB")]
-    alpha = float(node.attributes.get("alpha", 1.0))
-    left, right = _real(node, 0), _real(node, 3, 0 if transposed[1] else 1)
-    left, right = (
-        node.emit(relax.op.permute_dims(each, [1, 0])) if turned else each
-        for each, turned in zip((left, right), transposed, strict=True)
-    )
-    found = node.emit(relax.op.matmul(left, right))
-    if alpha != 1.0:
-        found = node.emit(relax.op.multiply(found, relax.const(alpha, "float32")))
+    left, right = _real(node, 0), _real(node, 3, 0 if node.attributes.get("transB", 0) else 1)
+    found = product(replace(node, operands=(left, right)))
     if (bias := node.operand(6)) is not None:
         step = node.emit(relax.op.multiply(single(node.required(1)), single(node.required(4))))
-        step = node.emit(relax.op.multiply(step, relax.const(alpha, "float32")))
+        step = node.emit(relax.op.multiply(step, relax.const(float(node.attributes.get("alpha", 1.0)), "float32")))
         found = node.emit(relax.op.add(found, node.emit(relax.op.multiply(node.cast(bias, "float32"), step))))
     return found if node.operand(7) is None else _quantised(node, found, 7, dtype_of(node.required(0)))
 

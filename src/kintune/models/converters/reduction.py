@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from kintune.models.converters.node import Node, axis_of
 from kintune.models.converters.registration import Convert, OnnxOperator
 from kintune.models.emitter import Emitter
 from kintune.models.expressions import HALVES, REPLACE_NAN, along_axis, dtype_of, is_float, shape_of
+from kintune.models.formulas import Real, choose
 
 __all__ = ["OPERATORS", "greatest", "index_of_extreme"]
 
@@ -23,9 +23,6 @@ _SORTED_AS = {
     "uint32": "int64",
 }
 """Element types that the compiler does not sort -> those that hold the same values."""
-
-Reduce = Callable[[Any, Sequence[int], bool], Any]
-"""A reduction of a tensor over axes, which are kept with one element or removed."""
 
 
 def _axes(node: Node, rank: int) -> list[int]:
@@ -37,35 +34,23 @@ def _axes(node: Node, rank: int) -> list[int]:
 
 
 def _reduction(
-    reduce: Callable[[Node, Any, Sequence[int], bool], Any], element: Callable[[Node, Any], Any] | None = None
+    formula: Callable[..., Real],
+    dtypes: Callable[[str], str],
+    alone: Callable[[Real], Real] = lambda x: x,
 ) -> Convert:
-    """A converter of a reduction; `element` is applied where no axis is reduced (default: the operand is returned)."""
+    """A converter of a reduction; it is computed in the type that `dtypes` maps the operand's to, and cast back.
+
+    `formula` takes the operand and the arguments of a reduction by Relax.  `alone` applies where no axis is reduced.
+    """
 
     def convert(node: Node) -> relax.Expr:
         data = node.required(0)
-        axes = _axes(node, len(shape_of(data)))
-        if not axes:
-            return data if element is None else element(node, data)
-        return reduce(node, data, axes, bool(node.attributes.get("keepdims", 1)))
+        axes, own = _axes(node, len(shape_of(data))), dtype_of(data)
+        x = Real(node, node.cast(data, dtypes(own)))
+        found = formula(x, axis=axes, keepdims=bool(node.attributes.get("keepdims", 1))) if axes else alone(x)
+        return node.cast(found.value, own)
 
     return convert
-
-
-def _in(dtypes: Callable[[str], str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: the reduction is computed in the type that `dtypes` maps the operand's to, and cast back."""
-
-    def decorate(reduce: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(reduce)
-        def wrapped(node: Node, data: Any, *rest: Any) -> Any:
-            own = dtype_of(data)
-            other = dtypes(own)
-            if other == own:
-                return reduce(node, data, *rest)
-            return relax.op.astype(node.emit(reduce(node, node.emit(relax.op.astype(data, other)), *rest)), own)
-
-        return wrapped
-
-    return decorate
 
 
 def _summing_type(dtype: str) -> str:
@@ -82,63 +67,18 @@ def _ordered_type(dtype: str) -> str:
     return "uint8" if dtype == "bool" else dtype
 
 
-def _plain(operator: Callable[..., Any], dtypes: Callable[[str], str]) -> Callable[..., Any]:
-    @_in(dtypes)
-    def reduce(_node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
-        return operator(data, list(axes), keep)
-
-    return reduce
+def _mean(x: Real, axis: Sequence[int], keepdims: bool) -> Real:
+    if is_float(x.dtype):
+        return x.mean(axis=axis, keepdims=keepdims)
+    return x.sum(axis=axis, keepdims=keepdims) / math.prod(shape_of(x.value)[each] for each in axis)
 
 
-_sum = _plain(relax.op.sum, _summing_type)
-_product = _plain(relax.op.prod, _summing_type)
-_maximum = _plain(relax.op.max, _ordered_type)
-_minimum = _plain(relax.op.min, _ordered_type)
-
-
-@_in(_summing_type)
-def _mean(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
-    if is_float(dtype_of(data)):
-        return relax.op.mean(data, list(axes), keep)
-    total = node.emit(relax.op.sum(data, list(axes), keep))
-    count = int(np.prod([shape_of(data)[axis] for axis in axes]))
-    return relax.op.divide(total, relax.const(count, dtype_of(data)))
-
-
-@_in(_summing_type)
-def _absolute_sum(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
-    return relax.op.sum(node.emit(relax.op.abs(data)), list(axes), keep)
-
-
-@_in(_summing_type)
-def _sum_of_squares(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
-    return relax.op.sum(node.emit(relax.op.multiply(data, data)), list(axes), keep)
-
-
-@_in(_real_type)
-def _norm(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
-    return relax.op.sqrt(node.emit(_sum_of_squares(node, data, axes, keep)))
-
-
-@_in(_real_type)
-def _log_of_sum(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
-    return relax.op.log(node.emit(relax.op.sum(data, list(axes), keep)))
-
-
-@_in(_real_type)
-def _log_of_sum_of_exponentials(node: Node, data: Any, axes: Sequence[int], keep: bool) -> Any:
+def _log_of_sum_of_exponentials(x: Real, axis: Sequence[int], keepdims: bool) -> Real:
     """Log-sum-exp with the greatest element subtracted, so that no exponential overflows; not if it is infinite."""
-    dtype = dtype_of(data)
-    greatest = node.emit(relax.op.max(data, list(axes), True))
-    offset = node.emit(relax.op.where(relax.op.isfinite(greatest), greatest, relax.const(0, dtype)))
-    total = node.emit(relax.op.sum(relax.op.exp(relax.op.subtract(data, offset)), list(axes), True))
-    result = node.emit(relax.op.add(relax.op.log(total), offset))
-    return result if keep else relax.op.squeeze(result, list(axes))
-
-
-@_in(_real_type)
-def _log(_node: Node, data: Any) -> Any:
-    return relax.op.log(data)
+    greatest = x.max(axis=axis, keepdims=True)
+    offset = choose(greatest.isfinite(), greatest, 0)
+    found = (x - offset).exp().sum(axis=axis, keepdims=True).log() + offset
+    return found if keepdims else found.squeeze(axis=axis)
 
 
 def _without_later_nan(node: Node, data: Any, axis: int, value: float) -> Any:
@@ -173,12 +113,11 @@ def index_of_extreme(
         numbers = node.emit(_without_later_nan(node, data, axis, -math.inf if largest else math.inf))
     if not last:
         return (relax.op.argmax if largest else relax.op.argmin)(numbers, axis, keep)
-    extreme = node.emit((relax.op.max if largest else relax.op.min)(numbers, [axis], True))
-    place = relax.const(along_axis(np.arange(1, shape[axis] + 1), axis, len(shape)), "int64")
-    reached = node.emit(relax.op.equal(data, extreme))  # nowhere if the first is NaN
-    marked = node.emit(relax.op.where(reached, place, relax.const(0, "int64")))
-    found = node.emit(relax.op.max(marked, [axis], keep))
-    return relax.op.maximum(node.emit(relax.op.subtract(found, relax.const(1, "int64"))), relax.const(0, "int64"))
+    kept, x = {"axis": [axis], "keepdims": True}, Real(node, numbers)
+    extreme = x.max(**kept) if largest else x.min(**kept)
+    place = Real(node, node.const(along_axis(np.arange(1, shape[axis] + 1), axis, len(shape)), "int64"))
+    reached = Real(node, data).equal(extreme)  # nowhere if the first is NaN
+    return (choose(reached, place, 0).max(axis=[axis], keepdims=keep) - 1).maximum(0).value
 
 
 def _index_of_extreme(largest: bool) -> Convert:
@@ -235,24 +174,32 @@ def greatest(t: Emitter, data: Any, count: int, axis: int, *, largest: bool = Tr
     return t.cast(t.emit(both[0]), own), t.emit(both[1])
 
 
+_AXES = {1: "axes"}
+
 OPERATORS = (
     OnnxOperator("ArgMax", _index_of_extreme(largest=True)),
     OnnxOperator("ArgMin", _index_of_extreme(largest=False)),
     OnnxOperator("CumProd", _running(relax.op.cumprod), constants={1: "axis"}),
     OnnxOperator("CumSum", _running(relax.op.cumsum), constants={1: "axis"}),
-    OnnxOperator("ReduceL1", _reduction(_absolute_sum, lambda _, data: relax.op.abs(data)), constants={1: "axes"}),
-    OnnxOperator("ReduceL2", _reduction(_norm, lambda _, data: relax.op.abs(data)), constants={1: "axes"}),
-    OnnxOperator("ReduceLogSum", _reduction(_log_of_sum, _log), constants={1: "axes"}),
-    OnnxOperator("ReduceLogSumExp", _reduction(_log_of_sum_of_exponentials), constants={1: "axes"}),
-    OnnxOperator("ReduceMax", _reduction(_maximum), constants={1: "axes"}),
-    OnnxOperator("ReduceMean", _reduction(_mean), constants={1: "axes"}),
-    OnnxOperator("ReduceMin", _reduction(_minimum), constants={1: "axes"}),
-    OnnxOperator("ReduceProd", _reduction(_product), constants={1: "axes"}),
-    OnnxOperator("ReduceSum", _reduction(_sum), constants={1: "axes"}),
+    OnnxOperator("ReduceL1", _reduction(lambda x, **over: abs(x).sum(**over), _summing_type, abs), constants=_AXES),
+    OnnxOperator(
+        "ReduceL2", _reduction(lambda x, **over: (x * x).sum(**over).sqrt(), _real_type, abs), constants=_AXES
+    ),
+    OnnxOperator(
+        "ReduceLogSum",
+        _reduction(lambda x, **over: x.sum(**over).log(), _real_type, lambda x: x.log()),
+        constants=_AXES,
+    ),
+    OnnxOperator("ReduceLogSumExp", _reduction(_log_of_sum_of_exponentials, _real_type), constants=_AXES),
+    OnnxOperator("ReduceMax", _reduction(lambda x, **over: x.max(**over), _ordered_type), constants=_AXES),
+    OnnxOperator("ReduceMean", _reduction(_mean, _summing_type), constants=_AXES),
+    OnnxOperator("ReduceMin", _reduction(lambda x, **over: x.min(**over), _ordered_type), constants=_AXES),
+    OnnxOperator("ReduceProd", _reduction(lambda x, **over: x.prod(**over), _summing_type), constants=_AXES),
+    OnnxOperator("ReduceSum", _reduction(lambda x, **over: x.sum(**over), _summing_type), constants=_AXES),
     OnnxOperator(
         "ReduceSumSquare",
-        _reduction(_sum_of_squares, lambda _, data: relax.op.multiply(data, data)),
-        constants={1: "axes"},
+        _reduction(lambda x, **over: (x * x).sum(**over), _summing_type, lambda x: x * x),
+        constants=_AXES,
     ),
     OnnxOperator("TopK", _top, constants={1: "k"}),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tvm import relax
 
-from kintune.models.converters.node import Node, empty, like
+from kintune.models.converters.node import Node, empty
 from kintune.models.converters.registration import OnnxOperator
 from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.formulas import Real, choose
 
 __all__ = ["OPERATORS"]
 
@@ -33,10 +34,9 @@ def _roi_align(node: Node) -> relax.Expr:
     if 0 in shape:  # the kernel would read a pixel, as onnxruntime does
         raise ValueError("an image without pixels is not supported")
     corners = node.wide(regions)
-    corners = node.emit(relax.op.multiply(corners, like(float(node.attributes.get("spatial_scale", 1.0)), corners)))
     shifted = coordinates == "half_pixel"
-    if shifted:
-        corners = node.emit(relax.op.subtract(corners, like(0.5, corners)))
+    x = Real(node, corners) * float(node.attributes.get("spatial_scale", 1.0))
+    corners = (x - 0.5 if shifted else x).value
     points = int(node.attributes.get("sampling_ratio", 0))
     covered = None
     if points <= 0:
@@ -55,8 +55,7 @@ def _roi_align(node: Node) -> relax.Expr:
         )
     )
     if covered is not None:
-        known = node.emit(relax.op.reshape(covered, [count, 1, 1, 1]))
-        pooled = node.emit(relax.op.where(known, pooled, like(0, pooled)))
+        pooled = choose(Real(node, node.reshape(covered, [count, 1, 1, 1])), Real(node, pooled), 0).value
     return node.cast(pooled, own)
 
 
@@ -65,17 +64,11 @@ def _covered(node: Node, corners: relax.Expr, may_be_empty: bool) -> relax.Expr:
 
     This is for a number of points that depends on the size of the region (a `sampling_ratio` of 0).
     """
-    starts, ends = (
-        node.emit(relax.op.strided_slice(corners, [1], [begin], [begin + 2], assume_inbound=True)) for begin in (0, 2)
-    )
-    extents = node.emit(relax.op.subtract(ends, starts))
-    fits = node.emit(relax.op.less(extents, like(_MOST_POINTS, extents)))
-    if may_be_empty:
-        fits = node.emit(relax.op.logical_and(fits, node.emit(relax.op.greater(extents, like(0, extents)))))
-    across, down = (
-        node.emit(relax.op.strided_slice(fits, [1], [axis], [axis + 1], assume_inbound=True)) for axis in (0, 1)
-    )
-    return node.emit(relax.op.logical_and(across, down))
+    starts, ends = (Real(node, node.slice(corners, 1, begin, begin + 2)) for begin in (0, 2))
+    extents = ends - starts
+    fits = (extents < _MOST_POINTS) & (extents > 0) if may_be_empty else extents < _MOST_POINTS
+    across, down = (Real(node, node.slice(fits.value, 1, axis, axis + 1)) for axis in (0, 1))
+    return (across & down).value
 
 
 def _max_roi_pool(node: Node) -> relax.Expr:
@@ -87,12 +80,9 @@ def _max_roi_pool(node: Node) -> relax.Expr:
     if 0 in shape:  # the kernel would read a pixel
         return relax.op.zeros([count, shape[1], *sizes], dtype_of(data))
     wide = node.wide(regions)
-    images, corners = (
-        node.emit(relax.op.strided_slice(wide, [1], [begin], [end], assume_inbound=True))
-        for begin, end in ((0, 1), (1, 5))
-    )
+    images, corners = (node.slice(wide, 1, *ends) for ends in ((0, 1), (1, 5)))
     scale = float(node.attributes.get("spatial_scale", 1.0))
-    numbers = node.cast(node.emit(relax.op.reshape(images, [count])), "int64")
+    numbers = node.cast(node.reshape(images, [count]), "int64")
     return relax.op.vision.roi_pool(
         data, node.cast(_with_images(node, numbers, corners), dtype_of(data)), tuple(sizes), scale, layout="NCHW"
     )

@@ -98,13 +98,7 @@ def _split(node: Node) -> Any:
     if sum(sizes) != shape[axis] or min(sizes, default=0) < 0:
         raise ValueError(f"parts of {sizes} are not the {shape[axis]} elements of axis {axis}")
     ends = np.cumsum(sizes).tolist()
-    if len(sizes) == 1:
-        parts = [data]
-    elif 0 in sizes:
-        parts = [_part(node, data, axis, end - size, end) for size, end in zip(sizes, ends, strict=True)]
-    else:
-        whole = node.builder.emit(relax.op.split(data, ends[:-1], axis))
-        parts = [node.emit(relax.TupleGetItem(whole, i)) for i in range(len(sizes))]
+    parts = [_part(node, data, axis, end - size, end) for size, end in zip(sizes, ends, strict=True)]
     if given is None and not node.attributes.get("keepdims", 1):
         parts = [node.emit(relax.op.squeeze(part, [axis])) for part in parts]
     return parts
@@ -113,9 +107,8 @@ def _split(node: Node) -> Any:
 def _part(node: Node, data: Any, axis: int, start: int, end: int) -> Any:
     """The elements of an axis from `start` to before `end`; a constant where there are none."""
     if start < end:
-        return node.emit(relax.op.strided_slice(data, [axis], [start], [end], [1]))
-    shape = [0 if i == axis else size for i, size in enumerate(shape_of(data))]
-    return empty(shape, dtype_of(data))
+        return node.slice(data, axis, start, end)
+    return empty([0 if i == axis else size for i, size in enumerate(shape_of(data))], dtype_of(data))
 
 
 OPERATORS = (

@@ -139,18 +139,14 @@ def _quotient(t: Translation, a: SimpleNamespace) -> Any:
     real, imaginary = _parts(a.other)
     if isinstance(a.other, complex):
         return _times(t, SimpleNamespace(self=a.self, other=1 / a.other))
-    above = _times(t, SimpleNamespace(self=a.self, other=Complex(real, _negative(t, imaginary))))
+    above = _times(t, SimpleNamespace(self=a.self, other=Complex(real, t.emit(relax.op.negative(imaginary)))))
     squares = [t.emit(relax.op.multiply(part, part)) for part in (real, imaginary)]
     below = t.emit(relax.op.add(*squares))
     return Complex(*(t.emit(relax.op.divide(part, below)) for part in above))
 
 
-def _negative(t: Translation, value: Expression) -> Expression:
-    return t.emit(relax.op.negative(value))
-
-
 def _conjugate(t: Translation, a: SimpleNamespace) -> Any:
-    return Complex(a.self.real, _negative(t, a.self.imaginary)) if isinstance(a.self, Complex) else a.self
+    return Complex(a.self.real, t.emit(relax.op.negative(a.self.imaginary))) if isinstance(a.self, Complex) else a.self
 
 
 def _magnitude(t: Translation, a: SimpleNamespace) -> Expression:
@@ -254,7 +250,7 @@ def _transformed(
     if shape[axis] != read:
         raise NotConvertible(f"a transform of {shape[axis]} values where {read} are needed")
     order = [*(other for other in range(len(shape)) if other != axis), axis]
-    moved = [_permuted(t, part, order) for part in parts]
+    moved = [t.permute(part, order) for part in parts]
     rows = t.reshape(t.concat(moved, len(shape) - 1), [math.prod(shape) // shape[axis], len(parts) * read])
     factors = matrix.transpose(1, 0, 3, 2).reshape(len(parts) * read, results * written)
     product = t.emit(relax.op.matmul(rows, t.const(factors, dtype_of(rows))))
@@ -263,12 +259,8 @@ def _transformed(
     found = []
     for place in range(results):
         part = t.reshape(t.slice(product, 1, place * written, (place + 1) * written), [*lead, written])
-        found.append(t.cast(_permuted(t, part, back), t.result.dtype))
+        found.append(t.cast(t.permute(part, back), t.result.dtype))
     return Complex(*found) if results == 2 else found[0]
-
-
-def _permuted(t: Translation, value: Expression, order: list[int]) -> Expression:
-    return value if order == sorted(order) else t.emit(relax.op.permute_dims(value, order))
 
 
 COMPLEX_CONVERTERS: dict[str, Converter] = {

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from operator import mul
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
-import tvm
 from tvm import relax
 
 from kintune.models.converters.convolution import CONVOLUTIONS, applied, transposed, with_bias
-from kintune.models.converters.normalisation import standardised
-from kintune.models.expressions import HALVES, dtype_of, shape_of
+from kintune.models.converters.normalisation import scaled, standardised
+from kintune.models.expressions import HALVES, constant_of, dtype_of, shape_of
+from kintune.models.formulas import Real, choose
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
 
 __all__ = ["CONVERTERS"]
@@ -58,24 +59,20 @@ def _product_of_three(t: Translation, a: SimpleNamespace) -> Expression:
         for axis in axes:
             shape.insert(axis, 1)
         factors.append(t.reshape(t.wide(value), shape))
-    whole = t.emit(relax.op.multiply(t.emit(relax.op.multiply(factors[0], factors[1])), factors[2]))
-    return t.finish(t.emit(relax.op.sum(whole, axis=list(a.sumdim))))
+    whole = functools.reduce(mul, (Real(t, each) for each in factors))
+    return t.finish(whole.sum(axis=list(a.sumdim)).value)
 
 
 def _sum_of_product(t: Translation, a: SimpleNamespace) -> Expression:
     """beta * self + alpha * (a @ b); of addbmm the products of a batch are added up."""
     left, right = _named(a, "mat1", "batch1", "mat"), _named(a, "mat2", "batch2", "vec")
-    result = product(t, left, right)
-    if len(shape_of(result)) > len(t.result.shape):
-        result = t.emit(relax.op.sum(result, axis=[0]))
-    if a.alpha != 1:
-        result = t.emit(relax.op.multiply(result, t.const(a.alpha, dtype_of(result))))
+    result = Real(t, product(t, left, right))
+    if len(shape_of(result.value)) > len(t.result.shape):
+        result = result.sum(axis=[0])
+    result = result * a.alpha
     if a.beta != 0:
-        bias = t.cast(a.self, dtype_of(result))
-        if a.beta != 1:
-            bias = t.emit(relax.op.multiply(bias, t.const(a.beta, dtype_of(result))))
-        result = t.emit(relax.op.add(result, bias))
-    return t.finish(result)
+        result = result + Real(t, a.self).cast(result.dtype) * a.beta
+    return t.finish(result.value)
 
 
 def _convolution(t: Translation, a: SimpleNamespace) -> Expression:
@@ -107,27 +104,23 @@ def _attention(t: Translation, a: SimpleNamespace) -> Expression:
     scale = 1 / math.sqrt(width) if a.scale is None else a.scale
     axes = list(range(len(shape_of(key))))
     axes[-1], axes[-2] = axes[-2], axes[-1]
-    scores = product(t, query, t.emit(relax.op.permute_dims(key, axes)))
-    scores = t.emit(relax.op.multiply(scores, t.const(scale, dtype_of(scores))))
+    scores = Real(t, product(t, query, t.permute(key, axes))) * scale
     mask = a.attn_mask
     if a.is_causal:
         mask = t.const(np.tril(np.ones((rows, columns), bool)), "bool")
     empty = None
     if mask is not None:
-        if dtype_of(mask) == "bool":
-            scores = t.emit(relax.op.where(mask, scores, t.const(-math.inf, dtype_of(scores))))
-            seen = mask
+        seen = given = Real(t, mask).cast(scores.dtype) if dtype_of(mask) != "bool" else Real(t, mask)
+        if seen.dtype == "bool":
+            scores = choose(seen, scores, -math.inf)
         else:
-            mask = t.cast(mask, dtype_of(scores))
-            scores = t.emit(relax.op.add(scores, mask))
-            seen = t.emit(relax.op.greater(mask, t.const(-math.inf, dtype_of(mask))))
-        if not isinstance(mask, tvm.ir.GenericConst) or not _every_row_sees(mask.value.numpy()):
-            count = t.emit(relax.op.max(t.cast(seen, "int8"), axis=[-1], keepdims=True))
-            empty = t.emit(relax.op.equal(count, t.const(0, "int8")))
-    weights = t.emit(relax.op.nn.softmax(scores, axis=-1))
-    if empty is not None:
-        weights = t.emit(relax.op.where(empty, t.const(0, dtype_of(weights)), weights))
-    return t.finish(product(t, t.cast(weights, dtype), value))
+            scores, seen = scores + given, given > -math.inf
+        known = constant_of(given.value)
+        if known is None or not _every_row_sees(known):
+            empty = seen.cast("int8").max(axis=[-1], keepdims=True).equal(0)
+    weights = scores.softmax(axis=-1)
+    weights = weights if empty is None else choose(empty, 0, weights)
+    return t.finish(product(t, weights.cast(dtype).value, value))
 
 
 def _every_row_sees(mask: Any) -> bool:
@@ -162,12 +155,11 @@ def _along(t: Translation, a: SimpleNamespace, operator: Any) -> Expression:
 
 def _affine(t: Translation, a: SimpleNamespace, shape: list[int], dtype: str) -> tuple[Expression, Expression]:
     """Scale and offset of a norm; ones and zeros where it has none."""
-    ones, zeros = torch.ones(shape), torch.zeros(shape)
-    weight, bias = a.weight, a.bias
-    return (
-        t.const(ones, dtype) if weight is None else t.cast(weight, dtype),
-        t.const(zeros, dtype) if bias is None else t.cast(bias, dtype),
+    scale, offset = (
+        t.const(np.full(shape, fill), dtype) if given is None else t.cast(given, dtype)
+        for given, fill in ((a.weight, 1), (a.bias, 0))
     )
+    return scale, offset
 
 
 def _layer_norm(t: Translation, a: SimpleNamespace) -> Expression:
@@ -217,11 +209,8 @@ def _with_statistics(
     `affine` is the shape in which scale and offset broadcast to the input.
     """
     normed = standardised(t, value, axes, a.eps)
-    result = t.reshape(normed.result, shape_of(a.input))
-    if a.weight is not None:
-        result = t.emit(relax.op.multiply(result, t.reshape(t.wide(a.weight), affine)))
-    if a.bias is not None:
-        result = t.emit(relax.op.add(result, t.reshape(t.wide(a.bias), affine)))
+    scale, bias = (None if given is None else t.reshape(given, affine) for given in (a.weight, a.bias))
+    result = scaled(t, t.reshape(normed.result, shape_of(a.input)), scale, bias)
     statistics = [
         t.cast(t.reshape(part, stated.shape), stated.dtype) if number in t.used and stated is not None else None
         for number, (part, stated) in enumerate(zip(normed[1:], t.results[1:], strict=True), 1)

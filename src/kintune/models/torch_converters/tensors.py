@@ -14,6 +14,7 @@ from tvm import relax
 from kintune.models.converters.indexing import scatter_elements, scatter_nd
 from kintune.models.converters.shaping import padded
 from kintune.models.expressions import dtype_of, is_float, is_integer, shape_of
+from kintune.models.formulas import Real, choose
 from kintune.models.torch_converters.translation import (
     Converter,
     Expression,
@@ -34,16 +35,15 @@ def _expand(t: Translation, a: SimpleNamespace) -> Expression:
 
 
 def _permute(t: Translation, a: SimpleNamespace) -> Expression:
-    rank = len(shape_of(a.self))
-    return t.emit(relax.op.permute_dims(a.self, [dim % rank for dim in a.dims])) if rank else a.self
+    return t.permute(a.self, [dim % len(a.dims) for dim in a.dims])
 
 
 def _transpose(t: Translation, a: SimpleNamespace) -> Expression:
     axes = list(range(len(shape_of(a.self))))
-    if axes:
+    if len(axes) > 1:
         first, second = getattr(a, "dim0", 0), getattr(a, "dim1", 1)
         axes[first], axes[second] = axes[second], axes[first]
-    return t.emit(relax.op.permute_dims(a.self, axes)) if len(axes) > 1 else a.self
+    return t.permute(a.self, axes)
 
 
 def _slice(t: Translation, a: SimpleNamespace) -> Expression:
@@ -203,19 +203,19 @@ def _index(t: Translation, a: SimpleNamespace) -> Expression:
         return t.emit(relax.op.take(a.self, wrapped[0], axis=axes[0]))
     joint = np.broadcast_shapes(*[shape_of(index) for index in wrapped])
     others = [axis for axis in range(len(shape)) if axis not in axes]
-    flat = wrapped[0]
+    flat = Real(t, wrapped[0])
     for index, axis in zip(wrapped[1:], axes[1:], strict=True):
-        flat = t.emit(relax.op.add(t.emit(relax.op.multiply(flat, t.const(shape[axis], "int64"))), index))
-    first = a.self if axes + others == list(range(len(shape))) else t.emit(relax.op.permute_dims(a.self, axes + others))
+        flat = flat * shape[axis] + Real(t, index)
+    first = t.permute(a.self, axes + others)
     rest = [shape[axis] for axis in others]
     table = t.reshape(first, [math.prod(shape[axis] for axis in axes), *rest])
-    found = t.emit(relax.op.take(table, flat, axis=0))
+    found = t.emit(relax.op.take(table, flat.value, axis=0))
     adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
     lead = axes[0] if adjacent else 0
     if lead:
         count = len(joint)
         order = [*range(count, count + lead), *range(count), *range(count + lead, count + len(rest))]
-        found = t.emit(relax.op.permute_dims(found, order))
+        found = t.permute(found, order)
     return t.reshape(found, t.result.shape)
 
 
@@ -243,11 +243,9 @@ def _index_put(t: Translation, a: SimpleNamespace) -> Expression:
         order = [*range(lead, lead + count), *range(lead), *range(lead + count, count + len(rest))]
         values = t.emit(relax.op.permute_dims(values, order))
     order = axes + others
-    moved = order != list(range(len(shape)))
-    data = t.emit(relax.op.permute_dims(a.self, order)) if moved else a.self
     reduction = "add" if a.accumulate else "update"
-    written = scatter_nd(t, data, t.concat(places, count), values, reduction)
-    return t.emit(relax.op.permute_dims(written, [order.index(i) for i in range(len(shape))])) if moved else written
+    written = scatter_nd(t, t.permute(a.self, order), t.concat(places, count), values, reduction)
+    return t.permute(written, [order.index(i) for i in range(len(shape))])
 
 
 def _masked_put(t: Translation, a: SimpleNamespace, indices: list[Any], values: Expression) -> Expression:
@@ -295,20 +293,18 @@ def _scatter(t: Translation, a: SimpleNamespace) -> Expression:
     def put(data: Expression, values: Expression, reduction: str) -> Expression:
         return scatter_elements(t, data, index, values, axis, reduction)
 
-    one, ones = t.const(1, dtype), t.full(where, 1, dtype)
-    count = t.full(shape, 1, dtype)
+    ones, count, to = t.full(where, 1, dtype), t.full(shape, 1, dtype), Real(t, data)
     if not getattr(a, "include_self", True):  # what is there counts only where nothing is put
-        reached = t.cast(put(t.full(shape, 0, dtype), ones, "update"), "bool")
-        data = t.emit(relax.op.where(reached, t.const(_neutral(name, dtype), dtype), data))
-        count = t.emit(relax.op.where(reached, t.const(0, dtype), one))
-    found = put(data, source, _REDUCTIONS[name])
+        reached = Real(t, put(t.full(shape, 0, dtype), ones, "update")).cast("bool")
+        to = choose(reached, _neutral(name, dtype), to)
+        count = choose(reached, 0, Real(t, count)).value
+    found = Real(t, put(to.value, source, _REDUCTIONS[name]))
     if name in ("amin", "amax") and is_float(dtype):  # TVM's kernel loses values that are no numbers
-        before, new = (t.cast(t.emit(relax.op.isnan(t.wide(each))), "float32") for each in (data, source))
-        lost = t.emit(relax.op.greater(put(before, new, "max"), t.const(0.0, "float32")))
-        found = t.emit(relax.op.where(lost, t.const(math.nan, dtype), found))
+        before, new = (Real(t, t.wide(each)).isnan().cast("float32").value for each in (to.value, source))
+        found = choose(Real(t, put(before, new, "max")) > 0.0, math.nan, found)
     if name == "mean":
-        found = t.emit(relax.op.divide(found, put(count, ones, "add")))
-    return t.reshape(found, t.result.shape)
+        found = found / Real(t, put(count, ones, "add"))
+    return t.reshape(found.value, t.result.shape)
 
 
 def _scattered(t: Translation, a: SimpleNamespace, where: Sequence[int], dtype: str) -> Expression:
