@@ -94,7 +94,7 @@ def _average_pool(rank: int) -> Converter:
             math.prod(windows.kernel),
             is_integer(dtype_of(a.self)),
         )
-        counts = np.full(windows.outputs, fixed or 1.0) if fixed else counted(windows, sizes, a.count_include_pad)
+        counts = np.full(windows.outputs, float(fixed)) if fixed else counted(windows, sizes, a.count_include_pad)
         value = t.cast(a.self, "float64") if whole else t.wide(a.self)
         means = mean_over(t, _with_batch(t, value, rank), windows)
         if whole:
