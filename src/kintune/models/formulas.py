@@ -63,7 +63,6 @@ class Real:
 
     __add__ = __radd__ = _method(relax.op.add)
     __sub__ = _method(relax.op.subtract)
-    __truediv__ = _method(relax.op.divide)
     __lt__ = _method(relax.op.less)
     __le__ = _method(relax.op.less_equal)
     __gt__ = _method(relax.op.greater)
@@ -74,6 +73,9 @@ class Real:
 
     def __mul__(self, other: Real | float) -> Real:
         return self if isinstance(other, int | float) and other == 1 else self.apply(relax.op.multiply, other)
+
+    def __truediv__(self, other: Real | float) -> Real:
+        return self if isinstance(other, int | float) and other == 1 else self.apply(relax.op.divide, other)
 
     __rmul__ = __mul__
 

@@ -41,7 +41,7 @@ def _relu(_node: Node, x: Real) -> Real:
 
 def _exponential(x: Real, alpha: float, width: float = 1.0) -> Real:
     """`alpha * (exp(x / width) - 1)` where `x` is negative, else `x`."""
-    return choose(x < 0, ((x if width == 1 else x / width).exp() - 1) * alpha, x)
+    return choose(x < 0, ((x / width).exp() - 1) * alpha, x)
 
 
 def _celu(node: Node, x: Real) -> Real:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tvm import relax
 
 from kintune.models.expressions import dtype_of, shape_of
+from kintune.models.formulas import Real
 from kintune.models.fourier import fourier_matrix
 from kintune.models.torch_converters import elementwise, linear, reduction, tensors
 from kintune.models.torch_converters.translation import Converter, Expression, NotConvertible, Translation
@@ -34,15 +35,10 @@ _REAL: dict[str, Converter] = {
     **tensors.CONVERTERS,
 }
 
-_LINEAR: tuple[str, ...] = ("view.default", "_unsafe_view.default", "reshape.default", "view_copy.default")
-_LINEAR += ("unsqueeze.default", "squeeze.default", "squeeze.dim", "squeeze.dims", "flatten.using_ints")
-_LINEAR += ("unflatten.int", "expand.default", "permute.default", "transpose.int", "t.default", "slice.Tensor")
-_LINEAR += ("select.int", "split_with_sizes.default", "split.Tensor", "chunk.default", "split.sizes", "unbind.int")
-_LINEAR += ("cat.default", "stack.default", "constant_pad_nd.default", "roll.default", "flip.default")
-_LINEAR += ("repeat.default", "diagonal.default", "as_strided.default", "unfold.default", "index_select.default")
-_LINEAR += ("index.Tensor", "gather.default", "sum.default", "sum.dim_IntList", "mean.default", "mean.dim")
-_LINEAR += ("cumsum.default", "neg.default", "clone.default", "alias.default", "detach.default")
-_LINEAR += ("contiguous.default", "lift_fresh_copy.default")
+_LINEAR: tuple[str, ...] = ("cat.default", "stack.default", "constant_pad_nd.default", "as_strided.default")
+_LINEAR += ("unfold.default", "index.Tensor", "gather.default", "sum.default", "sum.dim_IntList", "mean.default")
+_LINEAR += ("mean.dim", "cumsum.default", "neg.default", "clone.default", "alias.default", "detach.default")
+_LINEAR += ("contiguous.default", "lift_fresh_copy.default", *sorted(tensors.MOVES))
 """Operators that do to each part what they do to a real tensor."""
 
 
@@ -140,9 +136,9 @@ def _quotient(t: Translation, a: SimpleNamespace) -> Any:
     if isinstance(a.other, complex):
         return _times(t, SimpleNamespace(self=a.self, other=1 / a.other))
     above = _times(t, SimpleNamespace(self=a.self, other=Complex(real, t.emit(relax.op.negative(imaginary)))))
-    squares = [t.emit(relax.op.multiply(part, part)) for part in (real, imaginary)]
-    below = t.emit(relax.op.add(*squares))
-    return Complex(*(t.emit(relax.op.divide(part, below)) for part in above))
+    real, imaginary = Real(t, real), Real(t, imaginary)
+    below = real * real + imaginary * imaginary
+    return Complex(*((Real(t, part) / below).value for part in above))
 
 
 def _conjugate(t: Translation, a: SimpleNamespace) -> Any:
@@ -181,8 +177,8 @@ def _exponential(t: Translation, a: SimpleNamespace) -> Complex:
 
 
 def _turned(t: Translation, size: Expression, angle: Expression) -> Complex:
-    turns = (t.emit(relax.op.cos(angle)), t.emit(relax.op.sin(angle)))
-    return Complex(*(t.emit(relax.op.multiply(size, turn)) for turn in turns))
+    turns = (Real(t, angle).cos(), Real(t, angle).sin())
+    return Complex(*((Real(t, size) * turn).value for turn in turns))
 
 
 def _cast(t: Translation, a: SimpleNamespace) -> Any:

@@ -177,28 +177,25 @@ def _compare(operator: Callable[..., Any]) -> Converter:
     return convert
 
 
-def _logical(operator: Callable[..., Any]) -> Converter:
-    return lambda t, a: t.emit(operator(*operands(t, a.self, a.other, dtype="bool")))
+def _pairwise(
+    operator: Callable[..., Any], of_truth_values: Callable[..., Any] | None = None, dtype: str | None = None
+) -> Converter:
+    """A converter of an operator of two operands in the result's type or `dtype`; truth values may have another one."""
+
+    def convert(t: Translation, a: SimpleNamespace) -> Expression:
+        kind = dtype or t.result.dtype
+        used = (of_truth_values if kind == "bool" else None) or operator
+        return t.emit(used(*operands(t, a.self, a.other, dtype=kind)))
+
+    return convert
 
 
 def _logical_not(t: Translation, a: SimpleNamespace) -> Expression:
     return t.emit(relax.op.logical_not(t.cast(a.self, "bool")))
 
 
-def _bitwise(operator: Callable[..., Any], logical: Callable[..., Any]) -> Converter:
-    def convert(t: Translation, a: SimpleNamespace) -> Expression:
-        used = logical if t.result.dtype == "bool" else operator
-        return t.emit(used(*operands(t, a.self, a.other, dtype=t.result.dtype)))
-
-    return convert
-
-
 def _bitwise_not(t: Translation, a: SimpleNamespace) -> Expression:
     return t.emit((relax.op.logical_not if t.result.dtype == "bool" else relax.op.bitwise_not)(a.self))
-
-
-def _shift(operator: Callable[..., Any]) -> Converter:
-    return lambda t, a: t.emit(operator(*operands(t, a.self, a.other, dtype=t.result.dtype)))
 
 
 def extreme(t: Translation, operator: Callable[..., Any], left: Expression, right: Expression) -> Expression:
@@ -261,13 +258,9 @@ def bounded(t: Translation, operator: Callable[..., Any], value: Expression, bou
 def _round(t: Translation, a: SimpleNamespace) -> Expression:
     if not is_float(dtype_of(a.self)):
         return a.self
-    value = t.wide(a.self)
-    decimals = getattr(a, "decimals", 0)
-    if not decimals:
-        return t.finish(t.emit(relax.op.round(value)))
-    scale = t.const(10.0 ** abs(decimals), dtype_of(value))
-    up, down = (relax.op.multiply, relax.op.divide) if decimals > 0 else (relax.op.divide, relax.op.multiply)
-    return t.finish(t.emit(down(t.emit(relax.op.round(t.emit(up(value, scale)))), scale)))
+    x, decimals = Real(t, t.wide(a.self)), getattr(a, "decimals", 0)
+    scale = 10.0 ** abs(decimals)
+    return t.finish(((x / scale).round() * scale if decimals < 0 else (x * scale).round() / scale).value)
 
 
 def _sign(t: Translation, a: SimpleNamespace) -> Expression:
@@ -310,28 +303,24 @@ _COPIES: tuple[str, ...] = ("_to_copy.default", "clone.default", "alias.default"
 _COPIES += ("lift_fresh_copy.default", "contiguous.default", "to.dtype", "_unsafe_copy.default", "dropout.default")
 _FUNCTIONS: tuple[str, ...] = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "exp", "log")
 _FUNCTIONS += ("rsqrt", "sigmoid", "sin", "sinh", "sqrt", "tan", "tanh")
-_COMPARISONS = {
-    "eq": relax.op.equal,
-    "ne": relax.op.not_equal,
-    "lt": relax.op.less,
-    "le": relax.op.less_equal,
-    "gt": relax.op.greater,
-    "ge": relax.op.greater_equal,
-}
-_BITWISE = {
-    "and": (relax.op.bitwise_and, relax.op.logical_and),
-    "or": (relax.op.bitwise_or, relax.op.logical_or),
-    "xor": (relax.op.bitwise_xor, relax.op.logical_xor),
-}
+_COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal"}
+_COMPARISONS |= {"gt": "greater", "ge": "greater_equal"}
 
 CONVERTERS: dict[str, Converter] = {
     **{f"{name}.default": _unary(getattr(relax.op, name)) for name in _FUNCTIONS},
     **{f"{name}.default": _rounding(getattr(relax.op, name)) for name in ("ceil", "floor", "trunc")},
-    **{f"{name}.{kind}": _compare(op) for name, op in _COMPARISONS.items() for kind in ("Tensor", "Scalar")},
-    **{f"logical_{name}.default": _logical(getattr(relax.op, f"logical_{name}")) for name in ("and", "or", "xor")},
     **{
-        f"bitwise_{name}.{kind}": _bitwise(*ops)
-        for name, ops in _BITWISE.items()
+        f"{name}.{kind}": _compare(getattr(relax.op, operator))
+        for name, operator in _COMPARISONS.items()
+        for kind in ("Tensor", "Scalar")
+    },
+    **{
+        f"logical_{name}.default": _pairwise(getattr(relax.op, f"logical_{name}"), dtype="bool")
+        for name in ("and", "or", "xor")
+    },
+    **{
+        f"bitwise_{name}.{kind}": _pairwise(*(getattr(relax.op, f"{group}_{name}") for group in ("bitwise", "logical")))
+        for name in ("and", "or", "xor")
         for kind in ("Tensor", "Scalar", "Scalar_Tensor")
     },
     **{f"{name}.{kind}": op for name, op in (("add", _add), ("sub", _sub)) for kind in ("Tensor", "Scalar")},
@@ -341,12 +330,12 @@ CONVERTERS: dict[str, Converter] = {
     **{f"remainder.{kind}": _remainder for kind in ("Tensor", "Scalar", "Scalar_Tensor")},
     **{f"fmod.{kind}": _fmod for kind in ("Tensor", "Scalar")},
     **{
-        f"bitwise_{side}_shift.{kind}": _shift(getattr(relax.op, f"{side}_shift"))
+        f"bitwise_{side}_shift.{kind}": _pairwise(getattr(relax.op, f"{side}_shift"))
         for side in ("left", "right")
         for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
     },
     **{
-        f"__{side[0]}shift__.{kind}": _shift(getattr(relax.op, f"{side}_shift"))
+        f"__{side[0]}shift__.{kind}": _pairwise(getattr(relax.op, f"{side}_shift"))
         for side in ("left", "right")
         for kind in ("Tensor", "Scalar")
     },

@@ -43,7 +43,7 @@ _FAR_BELOW = (
 def _erfc(x: Real) -> Real:
     size = abs(x)
     far = size.minimum(_NOTHING)
-    tail = _falling(far) * _scaled_tail(far)
+    tail = _exponential(far, -1) * _scaled_tail(far)
     return choose(size > _MIDDLE, choose(x < 0, 2 - tail, tail), 1 - x.erf())  # NaN is not in the tail, and stays NaN
 
 
@@ -52,14 +52,8 @@ def _scaled(x: Real) -> Real:
     size = abs(x)
     tail = _scaled_tail(size)
     near = (x * x).exp() * (1.0 - x.erf())
-    twice = _growing(size.minimum(_NOTHING)) * 2.0
+    twice = _exponential(size.minimum(_NOTHING), 1) * 2.0
     return choose(size > _MIDDLE, choose(x < 0.0, twice - tail, tail), near)
-
-
-def _growing(x: Real) -> Real:
-    """exp(x * x), in the way of `_falling`."""
-    near = (x * _STEPS).trunc() / _STEPS
-    return (near * near).exp() * ((x - near) * (x + near)).exp()
 
 
 def _scaled_tail(x: Real) -> Real:
@@ -70,10 +64,10 @@ def _scaled_tail(x: Real) -> Real:
     return choose(x > _FAR, far, quotient(_MIDDLE_ABOVE, _MIDDLE_BELOW, x))
 
 
-def _falling(x: Real) -> Real:
-    """exp(-x * x) as exp(-n * n) exp((n - x) (n + x)), where n is near x and its square is exact."""
+def _exponential(x: Real, sign: int) -> Real:
+    """exp(sign x * x) as exp(sign n * n) exp(sign (x - n) (x + n)), where n is near x and its square is exact."""
     near = (x * _STEPS).trunc() / _STEPS
-    return (-(near * near)).exp() * ((near - x) * (near + x)).exp()
+    return (near * near * sign).exp() * ((x - near) * (x + near) * sign).exp()
 
 
 CONVERTERS: dict[str, Converter] = {"erfc.default": function_of(_erfc), "special_erfcx.default": function_of(_scaled)}

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from tvm import relax
 
 from kintune.models.expressions import shape_of
+from kintune.models.formulas import Real, choose
 from kintune.models.torch_converters import tensors
 from kintune.models.torch_converters.translation import Converter, Expression, Translation
 
@@ -25,9 +26,8 @@ def _masked_scatter(t: Translation, a: SimpleNamespace) -> Expression:
     shape, size = t.result.shape, math.prod(shape_of(a.source))
     value, mask = t.expand(a.self, shape), t.expand(t.cast(a.mask, "bool"), shape)
     flat = t.reshape(mask, [math.prod(shape)])
-    before = t.emit(relax.op.cumsum(t.cast(flat, "int64"), axis=0))
-    number = t.emit(relax.op.subtract(before, t.const(1, "int64")))
-    number = t.emit(relax.op.where(flat, number, t.const(0, "int64")))
+    number = Real(t, flat).cast("int64").cumsum(axis=0) - 1
+    number = choose(Real(t, flat), number, 0).value
     if size < math.prod(shape):
         number = t.index(number, size, 0)
     chosen = t.emit(relax.op.take(t.reshape(a.source, [size]), number, axis=0))
