@@ -78,6 +78,10 @@ class Emitter:
         """The slices of `value` at constant indices along an axis."""
         return self.emit(relax.op.take(value, self.const(indices, "int64"), axis=axis))
 
+    def per_channel(self, values: Any, rank: int) -> Any:
+        """Values of the channels reshaped to broadcast along the second dimension of a tensor of `rank`."""
+        return self.reshape(values, [1, *shape_of(values), *[1] * (rank - 2)])
+
     def full(self, shape: Sequence[int], value: Any, dtype: str) -> Any:
         """A tensor of equal elements."""
         return self.expand(self.const(value, dtype), shape)  # Relax's full does not take infinities

@@ -108,7 +108,7 @@ def _normalised(operator: Callable[..., Any]) -> Convert:
 
 
 def _wide(operator: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda node, data, axis: node.in_float32(lambda wide: operator(wide, axis), data)
+    return lambda node, data, axis: node.cast(node.emit(operator(node.wide(data), axis)), dtype_of(data))
 
 
 def _hardmax(node: Node, data: Any, axis: int) -> Any:

@@ -189,7 +189,7 @@ def _unary(operator: Callable[[Any], Any]) -> Callable[[Node], relax.Expr]:
 
 def _real(operator: Callable[[Any], Any]) -> Callable[[Node], relax.Expr]:
     """A converter of a function that is computed in float32 for half precision."""
-    return lambda node: node.in_float32(operator, node.required(0))
+    return lambda node: node.cast(node.emit(operator(node.wide(node.required(0)))), dtype_of(node.required(0)))
 
 
 def _sign(node: Node) -> relax.Expr:

@@ -47,8 +47,7 @@ def with_bias(t: Emitter, result: Any, bias: Any) -> Any:
     """The result with a number for each channel added; `bias` may be None."""
     if bias is None:
         return result
-    shaped = t.reshape(bias, [1, *shape_of(bias), *[1] * (len(shape_of(result)) - 2)])
-    return t.emit(relax.op.add(result, t.cast(shaped, dtype_of(result))))
+    return t.emit(relax.op.add(result, t.cast(t.per_channel(bias, len(shape_of(result))), dtype_of(result))))
 
 
 def applied(operators: Sequence[Any], kernel: str, data: Any, weight: Any, **settings: Any) -> Any:

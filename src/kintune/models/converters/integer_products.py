@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tvm import relax
 
-from kintune.models.converters.convolution import convolved
+from kintune.models.converters.convolution import convolved, with_bias
 from kintune.models.converters.node import Node
 from kintune.models.converters.quantised import dynamically_quantised, saturated, single
 from kintune.models.converters.registration import MICROSOFT, OnnxOperator
@@ -124,10 +124,7 @@ def _quantised_convolution(node: Node) -> relax.Expr:
     """A quantised convolution; the int32 bias is in units of the product of both scales."""
     data = _centred(node, node.required(0), node.operand(2), 1)
     sums = node.emit(convolved(node, data, _centred(node, node.required(3), node.operand(5), 0)))
-    rank = len(shape_of(sums))
-    if (bias := node.operand(8)) is not None:
-        sums = node.emit(relax.op.add(sums, node.per_channel(node.cast(bias, "int32"), rank)))
-    return _quantised(node, sums, [], _along(1, rank))
+    return _quantised(node, with_bias(node, sums, node.operand(8)), [], _along(1, len(shape_of(sums))))
 
 
 def _wide_product(node: Node) -> relax.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from tvm import relax
 
 from kintune.core.dtypes import numpy_dtype
 from kintune.models.emitter import Emitter
-from kintune.models.expressions import HALVES, dtype_of
+from kintune.models.expressions import dtype_of
 from kintune.models.index_marks import mark_index
 
 __all__ = ["Node", "attribute_value", "axis_of", "empty", "like"]
@@ -108,15 +108,6 @@ class Node(Emitter):
     def index(self, index: Any, sizes: Sequence[int], axis: int, *, negative: bool = True) -> Any:
         """Indices of axes of these sizes from `axis` on, marked by `mark_index`."""
         return mark_index(self.builder, index, sizes, axis, negative=negative, checked=not self.conditional)
-
-    def in_float32(self, operator: Callable[[relax.Expr], relax.Expr], tensor: relax.Expr) -> relax.Expr:
-        """`operator` applied to the tensor; half precision is computed in float32, and rounded to the tensor's type."""
-        own = dtype_of(tensor)
-        return relax.op.astype(self.emit(operator(self.wide(tensor))), own) if own in HALVES else operator(tensor)
-
-    def per_channel(self, values: relax.Expr, rank: int) -> relax.Expr:
-        """Values of the channels reshaped to broadcast along the second dimension of a tensor of `rank`."""
-        return self.emit(relax.op.reshape(values, [1, -1] + [1] * (rank - 2)))
 
 
 def like(value: float, tensor: relax.Expr) -> relax.Expr:

@@ -168,9 +168,7 @@ def _group_normalization(node: Node) -> relax.Expr:
     scale, bias = node.required(1), node.required(2)
     if shape_of(scale) == (shape[1],):  # since operator set 21
         normed = node.emit(relax.op.reshape(normed, shape))
-        scale, bias = (node.per_channel(values, len(shape)) for values in (scale, bias))
-    else:
-        scale, bias = (node.per_channel(values, 3) for values in (scale, bias))
+    scale, bias = (node.per_channel(values, len(shape_of(normed))) for values in (scale, bias))
     result = scaled(node, normed, scale, bias)
     return node.cast(node.emit(relax.op.reshape(result, shape)), dtype_of(data))
 
