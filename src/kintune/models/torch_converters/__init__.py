@@ -5,35 +5,18 @@ Each group offers `CONVERTERS`: an operator's name with its overload, and the fu
 
 from __future__ import annotations
 
-from kintune.models.torch_converters import (
-    activations,
-    antialiasing,
-    bessel,
-    elementwise,
-    error_function,
-    gamma,
-    images,
-    linear,
-    lookups,
-    matrices,
-    powers,
-    quantile,
-    recurrent,
-    reduction,
-    reinterpretation,
-    tensors,
-    writes,
-)
+from importlib import import_module
+
 from kintune.models.torch_converters.translation import Converter
 
 __all__ = ["CONVERTERS"]
 
 _GROUPS = (
-    *(activations, antialiasing, bessel, elementwise, error_function, gamma, images, linear, lookups, matrices),
-    *(powers, quantile, recurrent, reduction, reinterpretation, tensors, writes),
+    *("activations", "antialiasing", "bessel", "elementwise", "error_function", "gamma", "images", "linear", "lookups"),
+    *("matrices", "powers", "quantile", "recurrent", "reduction", "reinterpretation", "tensors", "writes"),
 )
 
 CONVERTERS: dict[str, Converter] = {
-    name: converter for group in _GROUPS for name, converter in group.CONVERTERS.items()
+    name: converter for group in _GROUPS for name, converter in import_module(f"{__name__}.{group}").CONVERTERS.items()
 }
 """Operator of aten, like "add.Tensor" -> its converter."""
