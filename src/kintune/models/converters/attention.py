@@ -175,13 +175,9 @@ def _rotary_embedding(node: Node) -> Any:
     if size < width:
         raise ValueError(f"tables for {width} elements do not fit {size}")
     index = _positions(node, batch, rows, shape_of(cosines)[0])
-    cosines, sines = (
-        node.reshape(
-            node.wide(node.emit(relax.op.take(table, index, 0))),
-            [math.prod(shape_of(index)) // rows, 1, rows, width // 2],
-        )
-        for table in (cosines, sines)
-    )
+    sizes = [math.prod(shape_of(index)) // rows, 1, rows, width // 2]
+    tables = (node.wide(node.emit(relax.op.take(table, index, 0))) for table in (cosines, sines))
+    cosines, sines = (node.reshape(table, sizes) for table in tables)
     result = _turned(node, node.slice(wide, 3, 0, width), cosines, sines, [batch, heads, rows, width])
     if size > width:
         result = node.concat([result, node.slice(wide, 3, width, size)], 3)
@@ -205,9 +201,8 @@ def _turned(node: Node, data: Any, cosines: Any, sines: Any, shape: list[int]) -
     half, interleaved = shape[3] // 2, node.attributes.get("interleaved", 0)
     apart = node.reshape(data, [*shape[:3], *([half, 2] if interleaved else [2, half])])
     axis = 4 if interleaved else 3
-    first, second = (
-        Real(node, node.reshape(node.slice(apart, axis, at, at + 1), [*shape[:3], half])) for at in range(2)
-    )
+    halves = (node.slice(apart, axis, at, at + 1) for at in range(2))
+    first, second = (Real(node, node.reshape(each, [*shape[:3], half])) for each in halves)
     cosine, sine = Real(node, cosines), Real(node, sines)
     made = [(first * cosine - second * sine).value, (second * cosine + first * sine).value]
     each = [*shape[:3], *([half, 1] if interleaved else [1, half])]

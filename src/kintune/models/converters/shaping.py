@@ -301,10 +301,8 @@ def padded(t: Emitter, data: Any, amounts: Sequence[tuple[int, int]], mode: str 
     for axis, pair in enumerate(added):
         shape = shape_of(data)
         if mode == _CONSTANT:
-            front, back = (
-                t.expand(fill, [*shape[:axis], count, *shape[axis + 1 :]]) if count else None for count in pair
-            )
-            data = t.concat([part for part in (front, data, back) if part is not None], axis)
+            parts = [t.expand(fill, [*shape[:axis], n, *shape[axis + 1 :]]) if n else None for n in pair]
+            data = t.concat([part for part in (parts[0], data, parts[1]) if part is not None], axis)
         elif any(pair):
             data = t.take(data, np.pad(np.arange(shape[axis]), pair, mode=mode), axis)  # type: ignore[call-overload]
     return data

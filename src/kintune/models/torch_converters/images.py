@@ -89,11 +89,8 @@ def _average_pool(rank: int) -> Converter:
     def convert(t: Translation, a: SimpleNamespace) -> Expression:
         sizes = shape_of(a.self)[-rank:]
         windows = _windows(a, sizes, t.result.shape[-rank:])
-        fixed, taps, whole = (
-            getattr(a, "divisor_override", None),
-            math.prod(windows.kernel),
-            is_integer(dtype_of(a.self)),
-        )
+        fixed, taps = getattr(a, "divisor_override", None), math.prod(windows.kernel)
+        whole = is_integer(dtype_of(a.self))
         counts = np.full(windows.outputs, float(fixed)) if fixed else counted(windows, sizes, a.count_include_pad)
         value = t.cast(a.self, "float64") if whole else t.wide(a.self)
         means = mean_over(t, _with_batch(t, value, rank), windows)

@@ -155,10 +155,8 @@ def _along(t: Translation, a: SimpleNamespace, operator: Any) -> Expression:
 
 def _affine(t: Translation, a: SimpleNamespace, shape: list[int], dtype: str) -> tuple[Expression, Expression]:
     """Scale and offset of a norm; ones and zeros where it has none."""
-    scale, offset = (
-        t.const(np.full(shape, fill), dtype) if given is None else t.cast(given, dtype)
-        for given, fill in ((a.weight, 1), (a.bias, 0))
-    )
+    given = ((a.weight, 1), (a.bias, 0))
+    scale, offset = (t.const(np.full(shape, n), dtype) if part is None else t.cast(part, dtype) for part, n in given)
     return scale, offset
 
 

@@ -168,15 +168,11 @@ def _running(operator: Callable[..., Any]) -> Converter:
         value = _ordered(t, a.self)
         shape, dtype = shape_of(value), dtype_of(value)
         axis = a.dim % len(shape)
-        where, size = (
-            t.expand(t.const(along_axis(np.arange(shape[axis]), axis, len(shape)), "int64"), shape),
-            shape[axis],
-        )
-        span = 1
+        size, span = shape[axis], 1
+        where = t.expand(t.const(along_axis(np.arange(size), axis, len(shape)), "int64"), shape)
         while span < size:
-            both = [
-                [t.slice(each, axis, *ends) for ends in ((span, size), (0, size - span))] for each in (value, where)
-            ]
+            ends = ((span, size), (0, size - span))
+            both = [[t.slice(each, axis, *part) for part in ends] for each in (value, where)]
             newer = Real(t, t.emit(operator(*both[0])))
             if is_float(dtype):
                 newer = newer | Real(t, both[0][0]).isnan()
