@@ -276,7 +276,7 @@ class _InMemory(_Writer):
             before = [] if n.panels.begin is None else n.panels.begin(self._number(batch, o))
             if not n.held:
                 return sequence([*before, loop("q", groups, lambda q: tile(q, o))])
-            products = [each for share in n.shares for each in self._products(share, batch, first, origin, o)]
+            products = [each for share in n.shares for each in self._products(share, batch, first, origin, o, groups)]
             return sequence([*before, *products, rows.stored(batch, first, rows.units, store(o))])
 
         if n.panels_first:
@@ -289,17 +289,15 @@ class _InMemory(_Writer):
         begin, end = (tirx.Evaluate(tirx.call_extern("int32", f"{frame}_{when}")) for when in ("begin", "end"))
         return sequence([*brought, begin, inner, end])
 
-    def _products(self, share: Share, batch: Any, first: Any, origin: Any, o: Any) -> list[Any]:
+    def _products(self, share: Share, batch: Any, first: Any, origin: Any, o: Any, groups: Any) -> list[Any]:
         """The products of all units of a task with a panel; their first groups prefetch the next one."""
         asking = -(-self.kernel.step_bytes // (LINE_BYTES * self.lines)) if self.lines else 0
+        asked = min(asking, groups) if isinstance(groups, int) else tirx.min(index(asking), groups)
         found = []
-        for begin, end, lines in (
-            (0, min(asking, self.groups), self.lines),
-            (min(asking, self.groups), self.groups, 0),
-        ):
-            if begin < end:
+        for begin, end, lines in ((0, asked, self.lines), (asked, groups, 0)) if asking else ((0, groups, 0),):
+            if not isinstance(end, int) or begin < end:
 
-                def group(q: Any, begin: int = begin, lines: int = lines) -> Any:
+                def group(q: Any, begin: Any = begin, lines: int = lines) -> Any:
                     place = (q + index(begin)) * index(self.at_once)
                     return self._call(share, batch, first + place, origin, o, place, self.at_once, lines)
 

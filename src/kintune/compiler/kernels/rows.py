@@ -97,7 +97,10 @@ class Rows:
 
     def share(self, block: Any, group: int) -> tuple[Any, Any]:
         """The first unit of a block, and the number of its groups of so many units."""
-        return block * index(self.units), self.units // group
+        first = block * index(self.units)
+        if isinstance(self.total, int):
+            return first, self.units // group
+        return first, ceildiv(tirx.min(index(self.units), self.total - first), group)
 
     def addresses(self, batch: Any, first: Any, number: int, origin: Any, offset: int = 0) -> list[Address]:
         """The addresses of so many units from one on; of the values `offset` behind them."""

@@ -22,7 +22,7 @@ from kintune.compiler.kernels.copies import CHUNK, copying_text
 from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.images import Writer, line_copier
 from kintune.compiler.kernels.instructions import LINE_BYTES
-from kintune.compiler.kernels.loops import buffer, index, loop, sequence
+from kintune.compiler.kernels.loops import INDEX, buffer, index, loop, sequence
 from kintune.compiler.kernels.microkernel import WHOLE, Kernel
 from kintune.compiler.kernels.nest import Nest, Panels, Share, Target, tasks
 from kintune.compiler.kernels.packing import packing_block, weight_by_value
@@ -36,8 +36,12 @@ __all__ = ["kernels", "row_values", "write_sum"]
 _STORED = "bfloat16"
 
 
-def write_sum(found: Contraction, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, kept: Kept) -> Stages:
+def write_sum(
+    found: Contraction, inner: Inner, tiling: Tiling, epilogue: Epilogue | None, kept: Kept, *, is_open: bool = False
+) -> Stages:
     """The statements that compute the result, or the epilogue of it, and the buffer of the packed weights.
+
+    If it `is_open` how many rows of a matrix there are, the statements are the same for each number.
 
     What is `kept` in bf16 is addressed so, although its buffers are still of the type of the workload.
     """
@@ -55,7 +59,9 @@ def write_sum(found: Contraction, inner: Inner, tiling: Tiling, epilogue: Epilog
         return [address(packed, o * index(math.prod(shape[1:])) + offset)]
 
     texts = (copying_text(converts=inner.instruction.converts),)
-    target, rows = Target(found.result, found.filters, epilogue, kept.result), _rows(found, form, inner, tiling, kept)
+    number: Any = tirx.Var("number", INDEX) if is_open else form.rows
+    rows = _rows(found, form, inner, tiling, kept, number)
+    target = Target(found.result, found.filters, epilogue, kept.result)
     if form.way is Way.DIRECT:
         asked = [("kt_own", target.stored)] if kept.result else []
         asked += [("kt_fetch", operand) for operand in kept.operands]
@@ -77,7 +83,8 @@ def write_sum(found: Contraction, inner: Inner, tiling: Tiling, epilogue: Epilog
         held=True,
         asked=-(-shares[0].kernel.step_bytes // LINE_BYTES),
     )
-    return Stages([packing, tasks(nest)], [packed])
+    bound = [tirx.Bind(number, index(form.rows))] if is_open else []
+    return Stages([packing, *bound, tasks(nest)], [packed])
 
 
 def kernels(form: Form, inner: Inner, tiling: Tiling, pitch: int = 1) -> list[tuple[int, Kernel]]:
@@ -103,7 +110,7 @@ def row_values(form: Form) -> int:
     return odd_lines(form.steps * CHUNK, LINE_BYTES // SIZE)
 
 
-def _rows(found: Contraction, form: Form, inner: Inner, tiling: Tiling, kept: Kept) -> Rows:
+def _rows(found: Contraction, form: Form, inner: Inner, tiling: Tiling, kept: Kept, number: Any) -> Rows:
     image, units = form.image, tiling.units
     first = "kt_copy" if kept.data else "kt_round"
 
@@ -134,7 +141,7 @@ def _rows(found: Contraction, form: Form, inner: Inner, tiling: Tiling, kept: Ke
     whole = form.values % CHUNK == 0 and form.rows >= inner.rows
     if form.way is Way.DIRECT and kept.data and image.is_plain and whole:
         return Rows(of(source), found.data, stored=BF16_BITS)
-    lines = Lines(image, form.images, form.rows, row_values(form))
+    lines = Lines(image, form.images, number, row_values(form))
     if form.way is Way.GATHERED:
         return _gathered(found, form, of(lines), writer)
     rows = buffer("rows", (units * inner.rows * lines.pitch + CHUNK,), BF16_BITS, "global")

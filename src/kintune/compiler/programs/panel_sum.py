@@ -46,11 +46,12 @@ _COPIED, _GATHERED = 2.4, 3.2  # times the bytes of a row that are moved until i
 
 
 class _Case(NamedTuple):
-    """A workload, its sum as an inner kernel reads it, and the kernel."""
+    """A workload, its sum as an inner kernel reads it, and the kernel; for any number of rows if it is `open`."""
 
     sums: Joined
     form: Form
     inner: Inner
+    open: bool = False
 
 
 class NarrowPanels(NestProgram[_Case, Tiling]):
@@ -99,7 +100,7 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
 
     def lists(self, case: _Case) -> Mapping[str, Sequence[int]]:
         """The values of units, parts and depth."""
-        _, form, inner = case
+        form, inner = case.form, case.inner
         units = -(-form.rows // inner.rows)
         most = max(1, _MOST_BYTES // (SIZE * inner.rows * form.steps * CHUNK))
         offered = sorted({*_UNITS, *(-(-units // number) for number in _EVEN)})
@@ -112,7 +113,7 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
 
     def work(self, case: _Case, tiling: Tiling) -> Work:
         """What the tasks do."""
-        _, form, inner = case
+        form, inner = case.form, case.inner
         own, rows = -(-form.panels // tiling.parts), tiling.units * inner.rows
         _, kernel = kernels(form, inner, tiling._replace(depth=1))[0]
         number = form.images * -(-form.rows // rows) * -(-form.panels // own)
@@ -127,7 +128,14 @@ class NarrowPanels(NestProgram[_Case, Tiling]):
         data, result, params = sums.data_position, sums.result_position, sums.module["main"].params
         others = tuple(params[position] for position in sorted(kept - {data, result}))
         in_bf16 = Kept(data in kept, result in kept, others)
-        return write_sum(sums.found, case.inner, tiling, sums.epilogue, in_bf16)
+        return write_sum(sums.found, case.inner, tiling, sums.epilogue, in_bf16, is_open=case.open)
+
+    def opened(self, case: _Case, greatest: _Case) -> _Case:
+        """The workload for any number of rows, if they are of a matrix that is not computed first, and not of tiles."""
+        found, inner = case.sums.found, greatest.inner
+        if found.prologue is not None or case.form.way is not Way.DIRECT or inner.instruction.tiles:
+            return super().opened(case, greatest)
+        return _Case(case.sums, form_of(found, inner), inner, open=True)
 
     def instructions(self, variant: str) -> tuple[str, ...]:
         """The extensions that kernels of a variant need, beyond those which any kernel may use."""
