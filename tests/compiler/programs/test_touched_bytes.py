@@ -41,7 +41,7 @@ def needs(*features: str) -> None:
     from tvm.target import codegen
 
     if missing := [each for each in features if not codegen.target_has_features(each, native_target())]:
-        pytest.skip(f"this machine has no {missing[0]}")
+        pytest.skip(f"this CPU has no {missing[0]}")
 
 
 def call_of(name: str, pointers: str, numbers: Sequence[int], less: int = 0) -> Call:
@@ -63,6 +63,7 @@ COPIES = ("kt_round", "kt_put", "kt_copy")
 def test_copies_touch_what_they_say(tmp_path: Path) -> None:
     from kintune.compiler.kernels.copies import copying_text
 
+    needs("avx512bf16")
     calls = [
         call_of(name, "ppnn", (number, 64 + more))
         for name in COPIES
@@ -79,6 +80,7 @@ def test_copies_touch_what_they_say(tmp_path: Path) -> None:
 def test_a_copy_with_a_byte_less_is_seen(name: str, tmp_path: Path) -> None:
     from kintune.compiler.kernels.copies import copying_text
 
+    needs("avx512bf16")
     call = call_of(name, "ppnn", (40, 64), less=1)
     assert first_that_touches_more(library_of(copying_text(converts=False).whole, tmp_path), [call]) == call
 
