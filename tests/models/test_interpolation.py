@@ -48,3 +48,26 @@ def test_a_kernel_says_what_it_sums() -> None:
     assert (found.axis, found.taps) == (2, 2)
     assert [(found.slope * at + found.start) // found.divisor for at in range(8)] == list(first)
     assert Interpolation.of(function.without_attr("kintune.interpolation")) is None
+
+
+def test_taps_without_weight_are_left_out() -> None:
+    """An axis that keeps its size is a copy, and a tap that no output uses is not read."""
+    from tvm import relax
+
+    from kintune.models.converters.node import Node
+    from kintune.models.interpolation import Interpolation, resized
+
+    builder = relax.BlockBuilder()
+    data = relax.Var("x", relax.TensorType((1, 3, 4, 5), "float32"))
+    at = np.arange(5)
+    with builder.function("main", [data]):
+        node = Node(builder, (), {}, 18, 1)
+        weights = np.stack([np.zeros(5), np.ones(5), np.zeros(5)], axis=1)
+        assert resized(node, data, 3, at.astype(float), at - 1, weights) is data
+        share = np.array([0.25, 0.75])
+        weights = np.stack([share, 1 - share, np.zeros(2)], axis=1)
+        builder.emit_func_output(resized(node, data, 2, np.array([0.25, 2.25]), np.array([0, 2]), weights))
+    (function,) = (each for name, each in builder.get().functions_items() if name.name_hint.startswith("resize"))
+    found = Interpolation.of(function)
+    assert found is not None
+    assert found.taps == 2

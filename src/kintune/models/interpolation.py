@@ -55,12 +55,17 @@ def resized(
 
     `places` (outputs) has the coordinate of each output element on the input's axis, `first` (outputs) the input
     element of its first tap, and `weights` (outputs, taps) the weights of its taps.  Without weights, an output element
-    is a copy of its first tap.  Elements are gathered where `first` is no linear function of the output element.
+    is a copy of its first tap.  Elements are gathered where `first` is no linear function of the output element.  Taps
+    whose weights are all zero are left out: an infinity there would be NaN.
     """
     size, dtype = shape_of(data)[axis], dtype_of(data)
+    if weights is not None and (used := np.flatnonzero(weights.any(0))).size:
+        first, weights = first + used[0], weights[:, used[0] : used[-1] + 1]
+        if weights.shape[1] == 1 and (weights == 1).all():
+            weights = None
     times, rest = divmod(len(first), size)
     if weights is None and not rest and np.array_equal(first, np.arange(len(first)) // times):
-        return t.emit(relax.op.repeat(data, times, axis))
+        return data if times == 1 else t.emit(relax.op.repeat(data, times, axis))
     columns = () if weights is None else weights.T
     try:
         found = Interpolation(axis, *line(places, first), len(columns) or 1)

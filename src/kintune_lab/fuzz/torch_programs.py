@@ -69,7 +69,9 @@ _SPREADING = (
 _CASTS = ("byte", "char", "short", "int", "long")
 _UNCHECKED = "native_batch_norm"  # eager PyTorch writes outside of statistics that are shorter than the channels
 _PLACES = ("argsort", "kthvalue", "sort", "topk")  # that of equal elements is any of theirs
-_DECOMPOSES = re.compile(r"linalg\.(?!.*(norm|cross|vecdot|diagonal|multi_dot|vander))")
+_SPREADS = re.compile(
+    r"nn.functional.(interpolate|upsample)|linalg\.(?!.*(norm|cross|vecdot|diagonal|multi_dot|vander))"
+)
 _BOUNDARIES = {"bucketize": 1, "searchsorted": 0}  # which operand has them, in ascending order
 _DTYPES = (torch.float32,) * 6 + (torch.float64, torch.float16, torch.int64, torch.int32, torch.bool)
 _KEPT = (
@@ -146,12 +148,12 @@ def _is_undefined(node: _Node, given: Mapping[str, torch.Tensor], results: Seque
     boundaries without an order, casts to integers that do not hold a number, derivatives at poles, which are as large
     as pi is inexact, remainders of denormal numbers, which are NaN where PyTorch computes vectors, or what overflows in
     half precision, since what does so inside of an operator depends on how it is computed.  Coordinates of samples in
-    half precision are off by a hundredth of a pixel.  Dropout is random.  How a matrix is decomposed decides where its
-    infinities and NaN go.
+    half precision are off by a hundredth of a pixel.  Dropout is random.  How a matrix is decomposed, or an image
+    resized, decides where infinities and NaN go.
     """
     if node.operands and node.operands[2].get("dropout_p"):
         return True
-    if _DECOMPOSES.match(node.operator) and not all(given[name].isfinite().all() for name in node.reads):
+    if _SPREADS.match(node.operator) and not all(given[name].isfinite().all() for name in node.reads):
         return True
     if node.operator.startswith("grid_sampler") and any(given[name].dtype == torch.float16 for name in node.reads):
         return True
