@@ -12,6 +12,8 @@ import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from kintune.models.evaluation import open_session
+
 os.environ.setdefault("TVM_NUM_THREADS", "2")
 
 Port = tuple[str, int, Sequence[int | str | None] | None]
@@ -147,13 +149,9 @@ def run_reference() -> Callable[[str, Arrays], list[NDArray[Any]]]:
     """Run an ONNX file in onnxruntime."""
 
     def run(path: str, inputs: Arrays) -> list[NDArray[Any]]:
-        import onnxruntime
+        import onnx
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 2
         # Its fusions of quantised operators compute in 8 bits what the model says in 32.
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        results = onnxruntime.InferenceSession(path, options).run(None, dict(inputs))
-        return [np.asarray(value) for value in results]
+        return [np.asarray(value) for value in open_session(onnx.load(path)).run(None, dict(inputs))]
 
     return run

@@ -11,6 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from kintune.errors import KintuneError
+from kintune.models.evaluation import open_session
 from kintune.runtime.extreme_inputs import extreme_inputs
 from kintune.validate.extreme_check import hides_nan, settled, typical
 
@@ -37,7 +38,7 @@ def extreme_difference(
     Each element must be that of onnxruntime, or else that of the reference.
     """
     taken = {tensor.name: feeds[tensor.name] for tensor in executable.inputs}
-    session, hides = _session(proto), hides_nan(proto)
+    session, hides = open_session(proto), hides_nan(proto)
     transposed = sum(node.op_type == "ConvTranspose" for node in proto.graph.node)
     for each in extreme_inputs(executable.inputs, given=taken):
         flushed = {name: _flushed(array) for name, array in each.arrays.items()}
@@ -62,15 +63,6 @@ def extreme_difference(
                 theirs = " or ".join(str(outputs[number][where]) for outputs in wanted)
                 return f"{each.name}: output {number} at {list(where)} is {output[where]} instead of {theirs}"
     return ""
-
-
-def _session(proto: onnx.ModelProto) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 def _references(session: Any, proto: onnx.ModelProto, inputs: Mapping[str, NDArray[Any]]) -> Iterator[Arrays]:
