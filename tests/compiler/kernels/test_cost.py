@@ -17,7 +17,7 @@ COUNTS = st.floats(0, 1e3)
 
 @given(
     loop=st.builds(Loop, *([COUNTS] * len(Loop._fields))),
-    rest=st.builds(Tasks, st.integers(1, 100), st.just(()), *([COUNTS] * 5)),
+    rest=st.builds(Tasks, st.integers(1, 100), st.just(()), *([COUNTS] * len(Tasks._fields[2:]))),
     field=st.sampled_from(Loop._fields),
     more=COUNTS,
 )
