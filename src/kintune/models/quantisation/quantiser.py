@@ -134,6 +134,7 @@ def open_on(model: ModelProto | Path, threads: int, *, exact: bool = False) -> A
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")  # without VNNI, products of bytes would saturate
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
     if exact:
