@@ -69,7 +69,7 @@ def _changed(node: NodeProto, constants: Constants, types: Types) -> Iterator[No
     if not places or max(places) >= len(node.input):
         return
     kinds = [types.get(node.input[place]) for place in places]
-    if node.op_type in _PAIRS and sorted(map(str, kinds)) != sorted(map(str, (TensorProto.INT8, TensorProto.UINT8))):
+    if node.op_type in _PAIRS and set(kinds) != {TensorProto.INT8, TensorProto.UINT8}:
         return
     for operand, kind in zip(operands, kinds, strict=True):
         if kind == TensorProto.INT8:
@@ -81,7 +81,7 @@ def _moved(node: NodeProto, place: int, constants: Constants) -> Iterator[NodePr
     """Adds the offset to an input; one that is left out is zero."""
     node.input.extend([""] * (place + 1 - len(node.input)))
     name = node.input[place]
-    moved = f"{_NAME}{place} {next(iter(node.output))}"
+    moved = f"{_NAME}{place} {next(filter(None, node.output))}"
     if not name or (name in constants and constants[name].data_location != TensorProto.EXTERNAL):
         value = numpy_helper.to_array(constants[name]).astype(np.int32) if name else np.zeros((), np.int32)
         yield _constant(moved, (value + _OFFSET).astype(np.uint8))
