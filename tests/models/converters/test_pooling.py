@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,7 +93,7 @@ def test_dilations_and_equal_elements(compare: Any, make_case: Any) -> None:
 
 
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
-def test_padding_to_the_same_sizecounted_no_dilations(compare: Any, make_case: Any, operator: str) -> None:
+def test_padding_to_the_same_size_counts_no_dilations(compare: Any, make_case: Any, operator: str) -> None:
     """As in onnxruntime: there are fewer windows than the standard says."""
     window: dict[str, Any] = {"kernel_shape": [3, 2], "dilations": [2, 3]}
     compare(
@@ -168,3 +170,48 @@ def test_windows_without_a_number_above_the_least(compare: Any, make_case: Any) 
     row = np.array([[[1, np.nan, 3, 2, 5]]], np.float32)
     wanted = [np.array([[[np.nan, np.nan, 3, 5]]], np.float32), np.array([[[1, 1, 2, 4]]])]
     compare([make_case("MaxPool", row, outputs=2, kernel_shape=[2])], 12, expected=wanted)
+
+
+@pytest.mark.parametrize("by_column", [0, 1])
+@pytest.mark.parametrize("kind", ["equal", "nan", "least"])
+def test_places_are_those_of_the_first_largest_and_of_the_last_nan(
+    compare: Any, make_case: Any, kind: str, by_column: int
+) -> None:
+    """A plain look at each window, with padding and other strides along each axis."""
+    rng = np.random.default_rng(1)
+    x = rng.integers(0, 4, (1, 2, 5, 6)).astype(np.float32)
+    if kind == "nan":
+        x[rng.random(x.shape) < 0.15] = np.nan
+    elif kind == "least":
+        x[:, :, 1:4] = -np.inf
+    found, places = np.zeros((1, 2, 6, 3), np.float32), np.zeros((1, 2, 6, 3), np.int64)
+    for at in np.ndindex(*found.shape):
+        rows, columns = np.arange(at[2] - 1, at[2] + 1), np.arange(2 * at[3], 2 * at[3] + 3)
+        inside = [(r, c) for r in rows for c in columns if 0 <= r < 5 and c < 6]
+        values = np.array([x[at[0], at[1], r, c] for r, c in inside])
+        number = np.flatnonzero(np.isnan(values))[-1] if np.isnan(values).any() else np.argmax(values)
+        row, column = inside[number]
+        found[at], places[at] = values[number], 30 * at[1] + (5 * column + row if by_column else 6 * row + column)
+    pool = make_case(
+        "MaxPool", x, outputs=2, kernel_shape=[2, 3], strides=[1, 2], pads=[1, 0, 1, 1], storage_order=by_column
+    )
+    compare([pool], 17, expected=[found, places])
+
+
+def test_large_windows_take_as_few_kernels_as_small_ones(make_case: Any) -> None:
+    """Windows of 16 x 16 elements once took half a minute to lower, tap by tap."""
+    from kintune.compiler.graph.lower import lower
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+    from tests.models.converters.conftest import model_of
+    from tests.support.targets import native_target
+
+    numbers = []
+    for size in (2, 16):
+        x = np.zeros((1, 1, 32, 32), np.float32)
+        model, _ = model_of([make_case("MaxPool", x, outputs=2, kernel_shape=[size, size])], 17)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "pool.onnx")
+            path.write_bytes(model.SerializeToString())
+            numbers.append(len(lower(load(parse_ref(str(path))).module, native_target()).workloads))
+    assert numbers[0] == numbers[1] <= 2

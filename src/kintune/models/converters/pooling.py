@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tvm import relax
+from tvm import relax, te, tirx
 
 from kintune.models.converters.node import Node
 from kintune.models.converters.registration import OnnxOperator
 from kintune.models.converters.windows import Windows, windows_of
 from kintune.models.emitter import Emitter
 from kintune.models.expressions import dtype_of, is_float, shape_of
-from kintune.models.formulas import Real, power
+from kintune.models.formulas import Real, choose, power
 
-__all__ = ["OPERATORS", "average_pool", "counted", "largest", "largest_and_places", "mean_over", "times"]
+__all__ = ["OPERATORS", "average_pool", "counted", "largest", "mean_over", "places_of_largest", "times"]
 
 _LARGEST = (relax.op.nn.max_pool1d, relax.op.nn.max_pool2d, relax.op.nn.max_pool3d)
 _MEANS = (relax.op.nn.avg_pool1d, relax.op.nn.avg_pool2d, relax.op.nn.avg_pool3d)
@@ -37,9 +38,9 @@ def _max_pool(node: Node) -> relax.Expr:
     windows, sizes = _windows(node, data), shape_of(data)[2:]
     if node.outputs == 1:
         return _global_max_pool(node) if windows.is_whole(sizes) else largest(node, data, windows)
-    found, places = largest_and_places(
-        node, data, windows.elements(), by_column=bool(node.attributes.get("storage_order", 0))
-    )
+    found = largest(node, data, windows)
+    by_column = bool(node.attributes.get("storage_order", 0))
+    places = places_of_largest(node, data, found, windows.kernel, windows.element, by_column=by_column)
     planes = np.arange(math.prod(shape_of(data)[:2])) * math.prod(sizes)
     planes = node.const(planes.reshape(*shape_of(data)[:2], *[1] * len(sizes)), "int64")
     return relax.Tuple([found, node.emit(relax.op.add(places, planes))])
@@ -51,40 +52,52 @@ def largest(t: Emitter, data: Any, windows: Windows) -> Any:
     return t.emit(pool(data, windows.kernel, windows.strides, windows.padding, windows.dilations))
 
 
-def largest_and_places(
-    t: Emitter, data: Any, windows: Sequence[NDArray[np.int64]], *, by_column: bool = False
-) -> tuple[Any, Any]:
-    """The largest element of each window, and where it is: its number among those of its image and channel.
+def places_of_largest(
+    t: Emitter,
+    data: Any,
+    found: Any,
+    taps: Sequence[int],
+    element: Callable[[int, Any, Any], Any],
+    *,
+    by_column: bool = False,
+) -> Any:
+    """Where the largest elements of windows, which are `found`, are: their numbers among those of an image and channel.
 
-    `windows` has the elements of the windows along each axis, (taps, outputs).  Elements are numbered by rows, or by
-    columns.
-
-    Tap by tap: an element takes the place of the largest before it where it is larger, or not a number.
+    A window has so many `taps` along each axis.  The tap of an output is `element(axis, output, tap)`, which may be out
+    of range.  The first of equal elements counts, and the last NaN.  Elements are numbered by rows, or by columns.
     """
     sizes = shape_of(data)[2:]
-    shape = (*shape_of(data)[:2], *(each.shape[1] for each in windows))
-    numbers = np.arange(math.prod(sizes)).reshape(sizes, order="F" if by_column else "C")
-    dtype = dtype_of(data)
-    least = t.const(-math.inf if is_float(dtype) else np.iinfo(dtype).min, dtype)
-    found = places = None
-    for taps in itertools.product(*(range(len(each)) for each in windows)):
-        part, inside, nearest = data, np.array(True), []
-        for axis, size in enumerate(sizes):
-            at = windows[axis][taps[axis]]
-            nearest.append(np.clip(at, 0, size - 1))
-            part = t.take(part, nearest[-1], axis + 2)
-            inside = inside[..., None] & (at == nearest[-1])
-        if not inside.all():
-            part = t.emit(relax.op.where(t.const(inside, "bool"), part, least))
-        place = t.expand(t.const(numbers[np.ix_(*nearest)], "int64"), shape)
-        if found is None:
-            found, places = part, place
-            continue
-        larger = t.emit(relax.op.greater(part, found))
-        if is_float(dtype):
-            larger = t.emit(relax.op.logical_or(larger, t.emit(relax.op.isnan(t.wide(part)))))
-        found, places = (t.emit(relax.op.where(larger, *pair)) for pair in ((part, found), (place, places)))
-    return found, places
+    count = math.prod(sizes)
+
+    def keys(values: te.Tensor, tops: te.Tensor) -> te.Tensor:
+        within = [te.reduce_axis((0, each), f"tap{axis}") for axis, each in enumerate(taps)]
+
+        def key(image: Any, channel: Any, *outputs: Any) -> Any:
+            inside, bounded, flat = tirx.const(True, "bool"), [], tirx.Cast("int64", 0)
+            for axis, size in enumerate(sizes):
+                at = element(axis, outputs[axis], within[axis])
+                inside = tirx.all(inside, at >= 0, at < size)
+                bounded.append(tirx.max(tirx.min(at, size - 1), 0))
+                flat = flat * size + tirx.Cast("int64", bounded[-1])
+            source, target, none = (image, channel, *bounded), (image, channel, *outputs), tirx.const(0, "int64")
+            value = values[source]
+            chosen = tirx.Select(value == tops[target], count - 1 - flat, none)
+            if is_float(dtype_of(data)):
+                chosen = tirx.Select(tirx.isnan(value), count + flat, chosen)
+            return te.max(tirx.Select(inside, chosen, none), axis=within)
+
+        return te.compute(tops.shape, key, name="key")
+
+    key = Real(t, t.emit(t.builder.call_te(keys, data, found, primfunc_name_hint="place_of_largest")))
+    number = choose(key >= count, key - count, count - 1 - key)
+    if not by_column:
+        return number.value
+    rest, scale, parts = count, 1, []
+    for size in sizes:
+        rest //= size
+        parts.append(number.floor_divide(rest).mod(size) * scale)
+        scale *= size
+    return functools.reduce(operator.add, parts).value
 
 
 def mean_over(t: Emitter, data: Any, windows: Windows) -> Any:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, NamedTuple
 
 from kintune.models.converters.node import Node
 
@@ -35,13 +32,9 @@ class Windows(NamedTuple):
         """All paddings in front, then all behind."""
         return [*self.before, *self.after]
 
-    def elements(self) -> list[NDArray[np.int64]]:
-        """The elements of the windows along each axis, (taps, outputs); in the padding they are out of range."""
-        axes = zip(self.kernel, self.strides, self.dilations, self.before, self.outputs, strict=True)
-        return [
-            np.arange(count) * stride + np.arange(taps)[:, None] * dilation - front
-            for taps, stride, dilation, front, count in axes
-        ]
+    def element(self, axis: int, output: Any, tap: Any) -> Any:
+        """The element of a tap of a window along an axis; in the padding it is out of range."""
+        return output * self.strides[axis] + tap * self.dilations[axis] - self.before[axis]
 
     def is_whole(self, sizes: Sequence[int]) -> bool:
         """Whether there is one window, and it has all elements of axes of these sizes."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tvm import relax
+from tvm import relax, tirx
 
-from kintune.models.converters.pooling import counted, largest, largest_and_places, mean_over, times
+from kintune.models.converters.pooling import counted, largest, mean_over, places_of_largest, times
 from kintune.models.converters.windows import Windows
 from kintune.models.expressions import dtype_of, is_integer, shape_of
 from kintune.models.formulas import Real
@@ -53,9 +53,11 @@ def _max_pool(t: Translation, a: SimpleNamespace) -> Expression:
     assert stated is not None
     rank = len(a.kernel_size)
     value, windows = _with_batch(t, a.self, rank), _windows(a, shape_of(a.self)[-rank:], stated.shape[-rank:])
+    found = largest(t, value, windows)
     if 1 not in t.used:
-        return (t.reshape(largest(t, value, windows), stated.shape), None)
-    return tuple(t.reshape(each, stated.shape) for each in largest_and_places(t, value, windows.elements()))
+        return (t.reshape(found, stated.shape), None)
+    places = places_of_largest(t, value, found, windows.kernel, windows.element)
+    return tuple(t.reshape(each, stated.shape) for each in (found, places))
 
 
 def _adaptive_max_pool(t: Translation, a: SimpleNamespace) -> Expression:
@@ -64,13 +66,22 @@ def _adaptive_max_pool(t: Translation, a: SimpleNamespace) -> Expression:
     assert stated is not None
     rank = len(a.output_size)
     value = _with_batch(t, a.self, rank)
-    windows = [_equal_parts(*sizes) for sizes in zip(shape_of(value)[2:], stated.shape[-rank:], strict=True)]
-    if 1 in t.used:
-        return tuple(t.reshape(each, stated.shape) for each in largest_and_places(t, value, windows))
+    sizes, counts = shape_of(value)[2:], stated.shape[-rank:]
+    windows = [_equal_parts(*each) for each in zip(sizes, counts, strict=True)]
     found = t.wide(value)
     for axis, elements in enumerate(windows, 2):
         found = t.emit(relax.op.max(t.take(found, elements, axis), axis=[axis]))
-    return (t.cast(t.reshape(found, stated.shape), stated.dtype), None)
+    found = t.cast(found, stated.dtype)
+    if 1 not in t.used:
+        return (t.reshape(found, stated.shape), None)
+
+    def element(axis: int, output: Any, tap: Any) -> Any:
+        size, count = sizes[axis], counts[axis]
+        first, end = (tirx.floordiv((output + more) * size + more * (count - 1), count) for more in (0, 1))
+        return tirx.min(first + tap, end - 1)
+
+    places = places_of_largest(t, value, found, [len(each) for each in windows], element)
+    return tuple(t.reshape(each, stated.shape) for each in (found, places))
 
 
 def _equal_parts(size: int, count: int) -> NDArray[np.int64]:
