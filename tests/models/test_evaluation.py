@@ -13,7 +13,7 @@ from kintune.models.evaluation import evaluate
 
 
 @pytest.mark.parametrize("special", [np.nan, -np.inf])
-@pytest.mark.parametrize("operator", ["ReduceMax", "GlobalMaxPool"])
+@pytest.mark.parametrize("operator", ["ReduceMax", "GlobalMaxPool", "ArgMax"])
 def test_maxima_of_what_is_not_finite_are_left_to_the_compiler(operator: str, special: float) -> None:
     node = helper.make_node(operator, ["x"], ["y"])
     x = np.arange(6, dtype=np.float32).reshape(1, 1, 6)

@@ -54,21 +54,24 @@ def _is_beyond_doubles(dtype: _Type, values: _Values) -> bool:
 
 
 _DEVIATIONS: dict[str, Callable[[_Type, _Values], bool]] = {
-    **dict.fromkeys(("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"), _may_be_special),
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "ArgMax", "ArgMin"), _may_be_special),
     **dict.fromkeys(("ReduceSum", "ReduceL1", "ReduceSumSquare"), _is_beyond_doubles),
-    **dict.fromkeys(("LRN", "MeanVarianceNormalization", "QLinearSoftmax"), lambda dtype, values: True),
+    **dict.fromkeys(
+        ("InstanceNormalization", "LRN", "MeanVarianceNormalization", "QLinearSoftmax"), lambda dtype, values: True
+    ),
     **dict.fromkeys(
         ("DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"),
         lambda dtype, values: values is not None and not values.size,
     ),
+    "OneHot": lambda dtype, values: dtype is None or dtype.kind == "f",
     "Resize": lambda dtype, values: dtype is None or dtype == np.int8,
     "Shrink": _may_be_wide,
 }
 """Operators of which onnxruntime computes something else than their definition, by the first operand's type and values.
 
 It ignores most NaN in maxima, sums 64-bit integers in float64, computes Shrink of float64 and integers in float32, does
-not write quantised products of no elements, and makes 0 of negative bytes in a Resize with antialias; the others differ
-in single elements (equal ones of a MeanVarianceNormalization are NaN).
+not write quantised products of no elements, finds no place for an index with a fraction, and makes 0 of negative bytes
+in a Resize with antialias; the others differ in single elements (equal ones of a MeanVarianceNormalization are NaN).
 """
 
 

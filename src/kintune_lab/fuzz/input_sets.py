@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from onnx import NodeProto
 
-from kintune_lab.fuzz.evaluation import Evaluator, Refused, Value, extents_of
+from kintune_lab.fuzz.evaluation import Evaluator, Refused, Value, attribute, extents_of
 from kintune_lab.fuzz.graph import DrawnCase, DrawnGraph
 from kintune_lab.fuzz.known import error_of, expected_of, undefined
 from kintune_lab.fuzz.values import Array, draw_extreme, draw_ordinary, is_large
@@ -28,6 +29,9 @@ _SEVERAL_STEPS = frozenset(
 """Operators that round inside, also where their operands are integers: norms divide the error of a mean by a deviation,
 which is the root of `epsilon` where all elements are equal.
 """
+
+_WEIGHTED = frozenset({"AffineGrid", "DeformConv", "GridSample", "Resize", "RoiAlign", "Upsample"})
+"""Operators whose weights are rounded: integers among their data may cancel to what that leaves."""
 
 _CUT = frozenset({"Resize", "Upsample"})
 """Operators that interpolate integers, and cut what they have computed: 156.99999 becomes 156."""
@@ -79,10 +83,8 @@ def noisy_values(case: DrawnCase, evaluator: Evaluator, values: Values, seed: in
     found = {name: with_noise(rng, value) for name, value in values.items() if name not in made}
     try:
         for node in case.nodes:
-            own = dict(found)
             size = _NOISE["float32"] if node.op_type in _IN_FLOAT32 else 0.0
-            if node.op_type in _SEVERAL_STEPS:
-                own |= {name: with_noise(rng, found[name], whole=False, least=size) for name in node.input if name}
+            own = found | _rounded_inside(rng, node, found, size)
             computed, _ = expected_of(evaluator, node, own)
             exact = node.op_type in _STEPS or all(_is_whole(found[name]) for name in node.input if name)
             if node.op_type in _CUT:
@@ -97,6 +99,22 @@ def noisy_values(case: DrawnCase, evaluator: Evaluator, values: Values, seed: in
     except Refused:
         return None
     return found
+
+
+def _rounded_inside(
+    rng: np.random.Generator, node: NodeProto, found: Mapping[str, Value], size: float
+) -> dict[str, Value]:
+    """The operands of a node that it rounds again, with that noise.
+
+    A coordinate of a grid is rounded where it has become one of the image, whose centre has 0 in the grid.  Which
+    element is the nearest is not left to noise.
+    """
+    names = node.input if node.op_type in _SEVERAL_STEPS else node.input[: node.op_type in _WEIGHTED]
+    rounded = {name: with_noise(rng, found[name], whole=False, least=size) for name in names if name}
+    if node.op_type == "GridSample" and attribute(node, "mode", b"linear") != b"nearest":
+        grid = np.asarray(found[node.input[1]])
+        rounded[node.input[1]] = with_error(rng, grid, _NOISE[grid.dtype.name])
+    return rounded
 
 
 def _is_whole(value: Value) -> bool:

@@ -27,6 +27,21 @@ def test_norms_of_equal_integers_are_noise(operator: str) -> None:
     assert not max(spreads) < 0.1  # or NaN
 
 
+@pytest.mark.parametrize(
+    ("mode", "values", "least"),
+    [("cubic", [4e4, -4e4], 1e-3), ("linear", [4e4, 0, -4e4], 1e-3), ("nearest", [4e4, -4e4], 0)],
+)
+def test_weights_and_coordinates_of_samples_are_rounded(mode: str, values: list[float], least: float) -> None:
+    """In the middle these cancel to what weights, or the coordinate in the image, are off; what is nearest stays."""
+    given = {"x": np.float32([[[values]]]), "grid": np.zeros((1, 1, 1, 2), np.float32)}
+    node = helper.make_node("GridSample", list(given), ["y"], mode=mode, align_corners=1)
+    drawn = DrawnGraph(20, [node], {**given}, {"x": Leaf(constant=False), "grid": Leaf(constant=True)})
+    evaluator = Evaluator(20)
+    drawn.values.update(evaluator.run(node, given))
+    moved = [noisy_values(as_case(drawn), evaluator, drawn.values, seed) for seed in range(4)]
+    assert least <= max(np.abs(np.asarray(each["y"]) - drawn.values["y"]).max() for each in moved if each) < 1e-1
+
+
 def test_transforms_have_noise_where_they_are_zero() -> None:
     given = {"x": np.ones((1, 8, 1), np.float32)}
     node = helper.make_node("DFT", ["x"], ["y"])
