@@ -54,7 +54,7 @@ def test_negative_numbers(accurate: Callable[..., None], dtype: str, relative: f
 
 def test_poles_and_infinities(compare: Callable[..., Any]) -> None:
     inf, nan = float("inf"), float("nan")
-    x = torch.tensor([0.0, -0.0, -1.0, -2.0, -1e9, inf, -inf, nan, 1.0, 2.0, 1e-38, 3e38, 1e-45])
+    x = torch.tensor([0.0, -0.0, -1.0, -2.0, -1e9, inf, -inf, nan, 1.0, 2.0, 1e-38, 3e38, 1e-45, -1e-38, -1e-45])
     compare(lambda x: (torch.lgamma(x), torch.digamma(x)), x, tolerance=1e-6)
     compare(lambda x: torch.polygamma(1, x), x[5:])
 

@@ -87,8 +87,9 @@ def _near(x: Real) -> _Near:
 def _log_gamma(x: Real) -> Real:
     mirrored = choose(x < 0.0, 1.0 - x, x)
     value = choose(mirrored >= float(_FAR), _log_gamma_far(mirrored), _log_gamma_near(_near(mirrored)))
-    sine = abs(_sine(x))
-    reflected = choose(sine > 0.0, (math.pi / sine).log() - value, math.inf)
+    off = abs(x.to_nearest())
+    off = choose(off < 1e-20, off, abs(_sine(x)) / math.pi)  # products of denormal numbers lose their digits
+    reflected = choose(off > 0.0, -off.log() - value, math.inf)
     return choose(x < 0.0, reflected, value)
 
 
