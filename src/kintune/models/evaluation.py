@@ -64,14 +64,16 @@ _DEVIATIONS: dict[str, Callable[[_Type, _Values], bool]] = {
         lambda dtype, values: values is not None and not values.size,
     ),
     "OneHot": lambda dtype, values: dtype is None or dtype.kind == "f",
+    "PRelu": lambda dtype, values: values is None or not values.all(),
     "Resize": lambda dtype, values: dtype is None or dtype == np.int8,
     "Shrink": _may_be_wide,
 }
 """Operators of which onnxruntime computes something else than their definition, by the first operand's type and values.
 
 It ignores most NaN in maxima, sums 64-bit integers in float64, computes Shrink of float64 and integers in float32, does
-not write quantised products of no elements, finds no place for an index with a fraction, and makes 0 of negative bytes
-in a Resize with antialias; the others differ in single elements (equal ones of a MeanVarianceNormalization are NaN).
+not write quantised products of no elements, finds no place for an index with a fraction, may make 0 of zero times an
+infinite slope, and of negative bytes in a Resize with antialias; the others differ in single elements (equal ones of a
+MeanVarianceNormalization are NaN).
 """
 
 

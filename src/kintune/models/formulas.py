@@ -157,7 +157,7 @@ def gelu(x: Real, approximation: str) -> Real:
 
 
 def parametric_relu(x: Real, slope: Any) -> Real:
-    """`x`, times `slope`, which broadcasts, where it is negative."""
+    """`x`, times `slope`, which broadcasts, where it is not positive: zero times NaN is NaN."""
     shape, own = shape_of(x.value), shape_of(slope)
     rank = len(shape)
     wide = [i for i, size in enumerate(own) if size != 1]
@@ -166,4 +166,4 @@ def parametric_relu(x: Real, slope: Any) -> Real:
     if not wide and rank and len(own) <= rank:
         axis = min(1, rank - 1)
         return x.prelu(Real(x.t, x.t.expand(x.t.reshape(slope, [1]), [shape[axis]])), axis=axis)
-    return choose(x < 0, x * Real(x.t, slope), x)
+    return choose(x > 0, x, x * Real(x.t, slope))

@@ -24,6 +24,13 @@ def test_constants_of_which_another_result_is_expected_are_not_folded_by_onnxrun
     assert {operator for known in DIFFERENCES if known.expected for operator in known.operators} <= DEVIATING
 
 
+def test_zero_times_a_slope_that_is_no_number_is_none() -> None:
+    """onnxruntime has 0 or NaN."""
+    node = helper.make_node("PRelu", ["x", "s"], ["y"])
+    given = {"x": np.float32([0, 1, -1, 0]), "s": np.float32([np.nan, np.nan, np.nan, 2])}
+    np.testing.assert_array_equal(expected_of(Evaluator(16), node, given)[0]["y"], [np.nan, 1, np.nan, 0])
+
+
 def test_equal_elements_have_the_mean() -> None:
     """In onnxruntime they are NaN; what is not finite has no mean."""
     node = helper.make_node("MeanVarianceNormalization", ["x"], ["y"], axes=[0])

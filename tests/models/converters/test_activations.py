@@ -51,10 +51,15 @@ def test_gelu(compare: Any, make_case: Any) -> None:
     compare([make_case("Gelu", x), make_case("Gelu", x, approximate="tanh")], 20)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value")
 def test_slopes_of_all_shapes(compare: Any, make_case: Any) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 4), dtype=np.float32)
     slopes = [(3, 1), (1,), (4,), (3, 4), (2, 3, 4), (1, 1, 1), (2, 1, 1)]
     compare([make_case("PRelu", x, np.full(shape, 0.3, np.float32)) for shape in slopes], 17)
+    x[1, 2, 3] = 0
+    special = [(shape, slope) for shape in slopes for slope in (np.inf, np.nan)]  # onnxruntime makes 0 or NaN of 0
+    cases = [make_case("PRelu", x, np.full(shape, slope, np.float32)) for shape, slope in special]
+    compare(cases, 17, expected=[np.where(x > 0, x, np.float32(slope) * x) for _, slope in special])
 
 
 @pytest.mark.parametrize("opset", [11, 13])
