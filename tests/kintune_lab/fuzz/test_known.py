@@ -31,12 +31,12 @@ def test_zero_times_a_slope_that_is_no_number_is_none() -> None:
     np.testing.assert_array_equal(expected_of(Evaluator(16), node, given)[0]["y"], [np.nan, 1, np.nan, 0])
 
 
-def test_equal_elements_have_the_mean() -> None:
-    """In onnxruntime they are NaN; what is not finite has no mean."""
+def test_equal_and_denormal_elements_have_the_mean() -> None:
+    """In onnxruntime they are NaN or infinite; what is not finite has no mean."""
     node = helper.make_node("MeanVarianceNormalization", ["x"], ["y"], axes=[0])
-    x = np.array([[1, 2, np.inf, np.nan, 1], [1, 4, np.inf, np.nan, np.nan]], np.float32)
+    x = np.array([[1, 2, np.inf, np.nan, 1, -1e-40], [1, 4, np.inf, np.nan, np.nan, 1e-40]], np.float32)
     found = expected_of(Evaluator(13), node, {"x": x})[0]["y"]
-    np.testing.assert_allclose(np.asarray(found)[0], [0, -1, np.nan, np.nan, np.nan], rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(found)[0], [0, -1, np.nan, np.nan, np.nan, -1e-31], rtol=1e-5)
 
 
 def test_planes_of_one_element_become_the_bias() -> None:
