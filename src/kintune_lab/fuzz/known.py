@@ -243,7 +243,7 @@ DIFFERENCES: tuple[KnownDifference, ...] = (
     ),
     KnownDifference(
         frozenset({"MeanVarianceNormalization"}),
-        "onnxruntime leaves out what is added to the deviation, so that equal elements, or denormal ones, are not finite",
+        "onnxruntime adds nothing to the deviation, so that equal elements, or denormal ones, are not finite",
         expected=_of_variance,
     ),
     KnownDifference(
