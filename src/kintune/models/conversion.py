@@ -23,6 +23,7 @@ from kintune.models.evaluation import evaluate
 from kintune.models.expressions import constant_of, dtype_of, shape_of, static_shape
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, used_tensors
 from kintune.models.quantised_weights import quantised_weights
+from kintune.models.stored_size import PACKED_BITS
 
 __all__ = ["Conversion"]
 
@@ -31,6 +32,8 @@ _MOST_EVALUATED_BYTES = 1 << 28  # a node with more bytes of constant inputs is 
 
 _WIDENED = {TensorProto.INT4: "int8", TensorProto.UINT4: "uint8"}
 """Element types of 4 bits -> those of 8 bits."""
+_READING = ("Cast", "DequantizeLinear")
+"""Operators that read such integers as numbers."""
 
 _CASTS = ("Cast", "CastLike")
 
@@ -58,7 +61,7 @@ class Conversion:
         Raises:
             ModelError: naming the node that cannot be converted, and why.
         """
-        values = _initial(graph)
+        values = _initial(graph, self._opset)
         self._quantised = quantised_weights(graph)
         parameters: list[relax.Var] = []
         for port in graph.input:
@@ -204,25 +207,31 @@ class Conversion:
         return [relax.op.where(condition, a, b) for a, b in zip(taken, other, strict=True)]
 
     def _branch(self, graph: GraphProto, values: Mapping[str, Any]) -> list[Any]:
-        inner = {**values, **_initial(graph)}
+        inner = {**values, **_initial(graph, self._opset)}
         self._nodes(graph.node, inner)
         return [inner[port.name] for port in graph.output]
 
 
-def _initial(graph: GraphProto) -> dict[str, Any]:
-    """The constants of a graph; those of 4 bits that are only read as numbers have 8, which the compiler can store."""
-    narrow = {tensor.name for tensor in graph.initializer if tensor.data_type in _WIDENED}
-    for node in graph.node if narrow else ():
-        if node.op_type not in ("DequantizeLinear", "Cast"):
-            narrow.difference_update(used_tensors(node))
-    narrow.difference_update(port.name for port in graph.output)
-    return {tensor.name: _constant(tensor, tensor.name in narrow) for tensor in graph.initializer}
+def _initial(graph: GraphProto, opset: int) -> dict[str, Any]:
+    """The constants of a graph; those of 4 bits that are only read as numbers, or copied and then read, have 8, which
+    the compiler can store.
+    """
+    kept = {port.name for port in graph.output}
+    for node in reversed(graph.node) if any(each.data_type in _WIDENED for each in graph.initializer) else ():
+        copied = (operator := find(node.domain, node.op_type, opset)) and operator.copies
+        if node.op_type not in _READING and not (copied and kept.isdisjoint(node.output)):
+            kept.update(used_tensors(node))
+    return {tensor.name: _constant(tensor, tensor.name in kept) for tensor in graph.initializer}
 
 
-def _constant(tensor: TensorProto, widened: bool) -> Any:
+def _constant(tensor: TensorProto, kept: bool) -> Any:
     values = numpy_helper.to_array(tensor)
-    if widened:
+    if tensor.data_type in _WIDENED and not kept:
         values = values.astype(_WIDENED[tensor.data_type])
+    elif values.size > 1 and TensorProto.DataType.Name(tensor.data_type) in PACKED_BITS:
+        raise ValueError(
+            f"{values.dtype} of constant {tensor.name} is supported where it is dequantised or cast, alone"
+        )
     return relax.const(np.ascontiguousarray(values).reshape(values.shape), str(values.dtype))
 
 

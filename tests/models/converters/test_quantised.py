@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import ModelProto, TensorProto, helper
 
 pytestmark = pytest.mark.tvm
 
@@ -94,6 +95,14 @@ def test_fewer_bits_are_refused(compare: Any, make_case: Any) -> None:
         compare([make_case("QuantizeLinear", reals(4), np.array(1, np.float32), output_dtype=22)], 21, expected=[])
 
 
+@pytest.mark.parametrize("kind", ["FLOAT4E2M1", "FLOAT8E5M2", "INT4"])
+def test_casts_to_fewer_bits_are_refused(compare: Any, make_case: Any, kind: str) -> None:
+    from kintune.errors import ModelError
+
+    with pytest.raises(ModelError, match=f"element type {kind[:4].lower()}.* is not supported"):
+        compare([make_case("Cast", reals(4), to=TensorProto.DataType.Value(kind))], 23, expected=[])
+
+
 def test_convolutions(compare: Any, make_case: Any) -> None:
     a, b = whole("uint8", 1, 4, 6, 7), whole("int8", 6, 4, 3, 3)
     point, one = np.array(7, np.uint8), np.array(3, np.int8)
@@ -160,3 +169,29 @@ def test_weights_of_4_bits_are_read_as_numbers(compare: Any, make_case: Any) -> 
         ],
         21,
     )
+
+
+def _copied_weights(reading: str) -> tuple[ModelProto, dict[str, np.ndarray]]:
+    """A product with weights of 4 bits that are transposed and then read by an operator."""
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["t"]),
+        helper.make_node(reading, ["t", "s"] if reading == "DequantizeLinear" else ["x", "t"], ["d"]),
+        helper.make_node("Cast", ["d"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["x", "f"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 2]) for name in "xy"]
+    weights = [helper.make_tensor("w", TensorProto.INT4, [2, 2], [1, -2, 7, -8])]
+    scale = helper.make_tensor("s", TensorProto.FLOAT, [], [0.5])
+    graph = helper.make_graph(nodes, "graph", ports[:1], ports[1:], [*weights, scale])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), {"x": reals(2, 2)}
+
+
+def test_copied_weights_of_4_bits_are_read_as_numbers(compare_model: Any) -> None:
+    compare_model(*_copied_weights("DequantizeLinear"))
+
+
+def test_weights_of_4_bits_that_decide_a_type_are_refused(compare_model: Any) -> None:
+    from kintune.errors import ModelError
+
+    with pytest.raises(ModelError, match="int4 of constant w is supported where it is dequantised or cast, alone"):
+        compare_model(*_copied_weights("CastLike"))
