@@ -33,6 +33,26 @@ def test_elements_of_a_source_fill_a_mask(compare: Compare, dtype: Any) -> None:
     compare(net, x, mask, source)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_values_go_in_order_where_a_mask_is_set_or_one_goes_everywhere(compare: Compare, dtype: Any) -> None:
+    """The mask is of any dimensions next to each other; values broadcast along it and the others."""
+
+    def net(x: Any, rows: Any, planes: Any, *values: Any) -> list[Any]:
+        indices = ([rows], [planes], [None, rows[:3]], [None, planes.T], [None, None, rows])
+        return [
+            torch.ops.aten.index_put(x, index, value[: 1 if single else None], accumulate=added)
+            for index, value in zip(indices, values, strict=True)
+            for single in (False, True)
+            for added in (False, True)
+        ]
+
+    rows = torch.tensor([True, False, True, True])
+    planes = torch.tensor([[True, False, True], [False] * 3, [True] * 3, [False, True, False]])
+    counts = [(3, 1, 1), (6, 4), (4, 2, 1), (4, 6), (3,)]
+    x = (draw(4, 3, 4) * 9).to(dtype)
+    compare(net, x, rows, planes, *((draw(*shape, seed=1) * 9).to(dtype) for shape in counts))
+
+
 def test_a_source_that_is_too_short_is_an_error(tmp_path: Path) -> None:
     class Fill(torch.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any, mask: Any, source: Any) -> Any:

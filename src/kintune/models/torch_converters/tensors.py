@@ -23,7 +23,7 @@ from kintune.models.torch_converters.translation import (
     torch_type,
 )
 
-__all__ = ["CONVERTERS", "MOVES"]
+__all__ = ["CONVERTERS", "MOVES", "taken_in_order"]
 
 
 def _view(t: Translation, a: SimpleNamespace) -> Expression:
@@ -228,7 +228,9 @@ def _index_put(t: Translation, a: SimpleNamespace) -> Expression:
     if not axes or any(0 in shape_of(value) for value in (a.self, values, *indices)):
         return a.self if axes else t.expand(values, shape)
     if any(not is_integer(dtype_of(index)) for index in indices):
-        return _masked_put(t, a, indices, values)
+        if len(indices) > 1:
+            raise NotConvertible("an index of booleans beside others")
+        return _masked_put(t, a, axes[0], indices[0], values)
     joint = np.broadcast_shapes(*[shape_of(index) for index in indices])
     places = [
         t.reshape(t.expand(t.cast(t.index(index, shape[axis], axis, negative=True), "int64"), joint), [*joint, 1])
@@ -248,16 +250,30 @@ def _index_put(t: Translation, a: SimpleNamespace) -> Expression:
     return t.permute(written, [order.index(i) for i in range(len(shape))])
 
 
-def _masked_put(t: Translation, a: SimpleNamespace, indices: list[Any], values: Expression) -> Expression:
-    """One value wherever a mask of the leading dimensions is set."""
-    shape = shape_of(a.self)
-    if len(indices) > 1 or a.indices[0] is None or math.prod(shape_of(values)) != 1:
-        raise NotConvertible("an index of booleans for more than one value")
-    mask = t.reshape(indices[0], [*shape_of(indices[0]), *[1] * (len(shape) - len(shape_of(indices[0])))])
-    value = t.reshape(values, ())
+def _masked_put(t: Translation, a: SimpleNamespace, axis: int, mask: Expression, values: Expression) -> Expression:
+    """Values in order, or one for all, wherever a mask of the dimensions from `axis` on is set."""
+    extents, after = shape_of(mask), len(shape_of(a.self)) - axis - len(shape_of(mask))
+    own = (*[1] * (axis + 1 + after - len(shape_of(values))), *shape_of(values))
+    values, mask, placed = t.reshape(values, own), t.cast(mask, "bool"), [1] * len(extents)
+    if own[axis] > 1:
+        values, placed = taken_in_order(t, mask, values, axis), list(extents)
+    values = t.reshape(values, [*own[:axis], *placed, *own[axis + 1 :]])
     if a.accumulate:
-        value = t.emit(relax.op.add(a.self, value))
-    return t.emit(relax.op.where(t.cast(mask, "bool"), value, a.self))
+        add = relax.op.logical_or if dtype_of(values) == "bool" else relax.op.add
+        values = t.emit(add(a.self, values))
+    return t.emit(relax.op.where(t.reshape(mask, [*extents, *[1] * after]), values, a.self))
+
+
+def taken_in_order(t: Translation, mask: Expression, source: Expression, axis: int) -> Expression:
+    """For each element of a mask, flattened, the slice of `source` with its number among those that are set.
+
+    There must be as many slices, which is checked where there could be fewer.
+    """
+    flat = Real(t, t.reshape(mask, [math.prod(shape_of(mask))]))
+    number = choose(flat, flat.cast("int64").cumsum(axis=0) - 1, 0).value
+    if shape_of(source)[axis] < math.prod(shape_of(mask)):
+        number = t.index(number, shape_of(source)[axis], axis)
+    return t.emit(relax.op.take(source, number, axis=axis))
 
 
 _REDUCTIONS = {

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from tvm import relax
 
 from kintune.models.expressions import shape_of
-from kintune.models.formulas import Real, choose
 from kintune.models.torch_converters import tensors
 from kintune.models.torch_converters.translation import Converter, Expression, Translation
 
@@ -19,18 +18,10 @@ _scatter_reduce = tensors.CONVERTERS["scatter_reduce.two"]
 
 
 def _masked_scatter(t: Translation, a: SimpleNamespace) -> Expression:
-    """Elements replaced where a mask is set, by those of a source in order.
-
-    The source must have as many as the mask has, which is checked where it could have fewer.
-    """
-    shape, size = t.result.shape, math.prod(shape_of(a.source))
+    """Elements replaced where a mask is set, by those of a source in order."""
+    shape = t.result.shape
     value, mask = t.expand(a.self, shape), t.expand(t.cast(a.mask, "bool"), shape)
-    flat = t.reshape(mask, [math.prod(shape)])
-    number = Real(t, flat).cast("int64").cumsum(axis=0) - 1
-    number = choose(Real(t, flat), number, 0).value
-    if size < math.prod(shape):
-        number = t.index(number, size, 0)
-    chosen = t.emit(relax.op.take(t.reshape(a.source, [size]), number, axis=0))
+    chosen = tensors.taken_in_order(t, mask, t.reshape(a.source, [math.prod(shape_of(a.source))]), 0)
     return t.emit(relax.op.where(mask, t.reshape(chosen, shape), value))
 
 
