@@ -222,6 +222,19 @@ def test_statistics_of_a_norm_are_results(compare: Compare) -> None:
     compare(net, draw(3, 4, 5), draw(4))
 
 
+@pytest.mark.parametrize(("dtype", "kept"), [("float32", "float32"), ("float16", "float32"), ("float16", "float16")])
+def test_running_statistics_of_a_norm_are_results(compare: Compare, dtype: str, kept: str) -> None:
+    """What a norm in training does to statistics that are copied first, and are no state of the module."""
+
+    def net(x: Any, scale: Any, mean: Any, variance: Any) -> Any:
+        copies = mean.clone(), variance.clone()
+        normed = functional.batch_norm(x, *copies, scale, training=True, momentum=0.3)
+        return normed, functional.instance_norm(x, mean.clone(), variance.clone()), *copies
+
+    x, (scale, mean, variance) = draw(3, 4, 5).to(getattr(torch, dtype)), draw(3, 4).to(getattr(torch, kept))
+    compare(net, x + 2, scale, mean, variance.abs(), tolerance=1e-5 if dtype == "float32" else 2e-3)
+
+
 def test_a_result_that_is_not_converted_is_refused(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     from kintune.models.torch_converters import CONVERTERS
 

@@ -199,6 +199,20 @@ def _batch_statistics(t: Translation, a: SimpleNamespace) -> Expression:
     return _with_statistics(t, a, t.wide(a.input), axes, [1, shape[1], *[1] * (len(shape) - 2)])
 
 
+def _batch_norm_in_training(t: Translation, a: SimpleNamespace) -> Expression:
+    """A batch norm by the statistics of its own input, with the running ones that follow from these."""
+    x = Real(t, t.wide(a.input))
+    axes = [0, *range(2, len(shape_of(x.value)))]
+    count = math.prod(shape_of(x.value)[axis] for axis in axes)
+    mean = x.mean(axis=axes, keepdims=True)
+    variance = ((x - mean) * (x - mean)).mean(axis=axes) * (count / (count - 1) if count > 1 else math.nan)
+    updated = []
+    for each, new in ((a.running_mean, mean.squeeze(axis=axes)), (a.running_var, variance)):
+        old = Real(t, t.wide(each))
+        updated.append(t.cast((old * (1 - a.momentum) + new.cast(old.dtype) * a.momentum).value, dtype_of(each)))
+    return (*_batch_statistics(t, a), *updated)
+
+
 def _with_statistics(
     t: Translation, a: SimpleNamespace, value: Expression, axes: Sequence[int], affine: Sequence[int]
 ) -> Expression:
@@ -211,7 +225,7 @@ def _with_statistics(
     result = scaled(t, t.reshape(normed.result, shape_of(a.input)), scale, bias)
     statistics = [
         t.cast(t.reshape(part, stated.shape), stated.dtype) if number in t.used and stated is not None else None
-        for number, (part, stated) in enumerate(zip(normed[1:], t.results[1:], strict=True), 1)
+        for number, (part, stated) in enumerate(zip(normed[1:], t.results[1:3], strict=True), 1)
     ]
     return (t.cast(result, dtype_of(a.input)), *statistics)
 
@@ -230,5 +244,6 @@ CONVERTERS: dict[str, Converter] = {
     "native_group_norm.default": _group_norm,
     "_native_batch_norm_legit_no_training.default": _batch_norm,
     "_native_batch_norm_legit.no_stats": _batch_statistics,
+    "_native_batch_norm_legit_functional.default": _batch_norm_in_training,
 }
 """Operator of aten -> its converter."""
