@@ -22,6 +22,29 @@ def test_a_process_has_as_many_threads_as_its_context_says(monkeypatch: pytest.M
     assert not made.met_denormals
 
 
+def test_greeting_and_preparing_share_their_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, given = [1000.0], []
+
+    class Worker:
+        def greet(self, seconds: float) -> None:
+            given.append(seconds)
+            now[0] += 4.0
+
+        def order(self, order: bytes, seconds: float) -> bytes:
+            given.append(seconds)
+            return b""
+
+        def begin(self, *_: object) -> None:
+            """Takes no time."""
+
+        resume = stop = begin
+
+    monkeypatch.setattr(baseline_process, "WorkerProcess", lambda *_, **__: Worker())
+    monkeypatch.setattr(baseline_process.time, "monotonic", lambda: now[0])
+    BaselineProcess("tuned", BaselineContext("", BaselineModel(), TENSORS, None, 0, 3, (0,))).prepare(10.0)
+    assert given == [10.0, 6.0]
+
+
 TENSORS = (Tensor("x", (2, 3), "float32"),)
 FAKE = """
 import os, signal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,16 +17,17 @@ from kintune.core.model import Combination, Tensor
 from kintune.core.stage_requests import ValidationContext, ValidationItem
 from kintune.core.stage_results import ValidationResult
 from kintune.core.verdict import Verdict
+from kintune.errors import EngineError
 from kintune.runtime.extreme_inputs import extreme_inputs
 from kintune.runtime.hybrid_package import write_hybrid
-from kintune.runtime.inputs import load_inputs
+from kintune.runtime.inputs import Array, load_inputs
 from kintune.validate.baseline_protocol import BaselineTurn
 from kintune.validate.extreme_check import ExtremeCheck, hides_nan, settled, spreads
 from kintune.validate.input_sets import InputSets
 from kintune.validate.numerics import NOTHING_COMPARED
 from kintune.validate.plain_outputs import save_outputs
 from kintune.validate.validation import validate_executable
-from kintune.validate.validation_run import ValidationRun
+from kintune.validate.validation_run import FAST, ValidationRun
 from kintune.wire.worker_client import WorkerDied
 from tests.support.toy_model import calling, manifest
 
@@ -99,7 +100,7 @@ NODES: dict[str, list[tuple[Any, ...]]] = {
     ],
 }  # fmt: skip
 CONSTANTS = {"zero": 0, "one": 1, "seven": 7, "tiny": 1e-30, "much": 1e38, "more": 100, "table": np.ones(8)}
-SHAPE = (3, 5)
+SHAPE = (1, 3, 5)
 NAMES = tuple(each.name for each in extreme_inputs([Tensor("x", SHAPE, "float32")]))
 
 
@@ -174,20 +175,52 @@ def test_timed_runs_have_ordinary_inputs_again(tmp_path: Path) -> None:
 
 
 class Process:
-    """A process whose network adds `added` to its input; it counts its turns."""
+    """A process whose network computes a function of its input; it counts its turns.
 
-    met_denormals = False
+    With noise its values are larger by a share of `moves`.
+    """
 
-    def __init__(self, name: str, added: float = 0.0, ends_on: str = "", took_ms: float = 1.0) -> None:
-        self.name, self.turns, self._added, self._ends_on, self._took_ms = name, 0, added, ends_on, took_ms
-        self.limit_s, self.inputs = 0.0, ""
+    def __init__(
+        self,
+        name: str,
+        computes: Callable[[Array], Any] = np.copy,
+        *,
+        ends_on: str = "",
+        took_ms: float = 1.0,
+        moves: float = 0.0,
+        denormals: bool = False,
+        starts: bool = True,
+    ) -> None:
+        self.name, self.turns, self.started, self.limit_s, self.inputs = name, 0, 0, 0.0, ""
+        self.met_denormals = False
+        self._computes, self._moves = computes, moves
+        self._ends_on, self._took_ms, self._denormals, self._starts = ends_on, took_ms, denormals, starts
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
+
+    def prepare(self, seconds: float) -> None:
+        self.started += 1
+        if not self._starts:
+            raise EngineError("it does not start")
 
     def turn(self, turn: BaselineTurn, seconds: float) -> tuple[float, ...]:
         self.turns, self.limit_s, self.inputs = self.turns + 1, seconds, str(turn.inputs)
         if self._ends_on and str(turn.inputs).endswith(self._ends_on):
             raise WorkerDied("it ended by SIGSEGV")
-        save_outputs(Path(str(turn.outputs)), [load_inputs(str(turn.inputs))["x"] + np.float32(self._added)])
+        self.met_denormals |= self._denormals
+        with np.errstate(over="ignore"):
+            values = np.asarray(self._computes(load_inputs(str(turn.inputs))["x"]), np.float32)
+            values *= np.float32(1 + self._moves * (turn.noise > 0))
+        save_outputs(Path(str(turn.outputs)), [values])
         return (self._took_ms,)
+
+
+def twice(x: Array) -> Array:
+    return x * np.float32(2)
 
 
 def started(
@@ -199,13 +232,21 @@ def started(
     *,
     timed: bool = False,
     find_slow: bool = False,
+    others: Sequence[Process] = (),
+    hybrid: Hybrid | None = None,
+    keep_denormals: bool = False,
+    has_flushed: bool = False,
 ) -> ExtremeCheck:
-    x = Tensor("x", SHAPE, "float32")
+    """A check that has started; `others` are what it may start besides."""
+    x, count = Tensor("x", SHAPE, "float32"), Tensor("count", (3,), "int32")
     item = ValidationItem("m.kt", extremes=True, timed=timed, find_slow=find_slow, first_extreme=first_extreme)
     run: Any = ValidationRun.__new__(ValidationRun)
     run.directory, run.conditions, run.item, run.once_ms = tmp_path, ValidationContext(threads=1), item, once_ms
-    run.manifest, run.combination = manifest(calling("add", [x], [x])), Combination((x,), (x,))
-    run.inputs, run.has_flushed, run.board = InputSets(item, [x], tmp_path), False, ""
+    plain = manifest(calling("add", [x], [x]))
+    run.manifest = msgspec.structs.replace(plain, hybrid=hybrid, keep_denormals=keep_denormals)
+    run.inputs, run.has_flushed, run.board = InputSets(item, [x, count], tmp_path), has_flushed, ""
+    run.combination, run.skipped = Combination((x,), (x,)), {}
+    run.process = lambda *_, label, **__: next(each for each in others if each.name == label)
     check = ExtremeCheck(run)
     vars(check)["_spreading"] = 0  # there is no file to read kernels from
     check.start(cast(Any, tuned), [cast(Any, other)])
@@ -294,9 +335,129 @@ def test_what_a_model_quantises_is_not_compared_where_it_is_no_number(tmp_path: 
 @pytest.mark.parametrize("unclear", [{"doubtful": "rounding moves it"}, {"disagreement": "it differs"}])
 def test_no_second_opinion_where_ordinary_inputs_are_not_clear(tmp_path: Path, unclear: dict[str, str]) -> None:
     other = Process("onnxruntime")
-    check = started(tmp_path, Process("tuned", added=2.0), other)
+    check = started(tmp_path, Process("tuned", lambda x: x + 2), other)
     turns = other.turns
     found = check.compare(NOTHING_COMPARED._replace(**unclear))
     assert not found.disagreement
     assert NAMES[0] not in found.compared
     assert other.turns == turns
+
+
+@pytest.mark.parametrize(("reference", "starts"), [("onnxruntime", 1), ("torch", 0)])
+def test_onnxruntime_as_it_is_timed_runs_once_on_each_set_and_only_beside_itself(
+    tmp_path: Path, reference: str, starts: int
+) -> None:
+    fast = Process(FAST)
+    check = started(tmp_path, Process("tuned", twice), Process(reference), others=[fast])
+    assert check.compare(NOTHING_COMPARED).wrong_on == "inputs that are all equal"
+    assert (fast.started, fast.turns) == (starts, starts * len(NAMES))
+
+
+def test_what_does_not_start_is_not_started_again(tmp_path: Path) -> None:
+    fast = Process(FAST, starts=False)
+    check = started(tmp_path, Process("tuned", twice), Process("onnxruntime"), others=[fast])
+    assert check.compare(NOTHING_COMPARED).disagreement
+    assert fast.started == 1
+
+
+@pytest.mark.parametrize(("flushes", "wrong"), [({"computes": twice}, False), ({"starts": False}, True), ({}, True)])
+def test_where_denormals_occurred_a_reference_that_flushes_them_decides_if_it_runs(
+    tmp_path: Path, flushes: dict[str, Any], wrong: bool
+) -> None:
+    others = [Process("flushing, on extreme inputs", **flushes), Process(FAST)]
+    check = started(tmp_path, Process("tuned", twice, denormals=True), Process("onnxruntime"), others=others)
+    found = check.compare(NOTHING_COMPARED)
+    assert bool(found.disagreement) == wrong
+    assert others[0].started == 1
+    assert found.compared[:2] == (NAMES[:1] if wrong else NAMES[:2])
+
+
+@pytest.mark.parametrize(
+    ("times", "moves", "quantises", "wrong"),
+    [
+        (1.04, 0.0, False, True),
+        (1.04, 0.0, True, False),  # some values are one step apart
+        (1.06, 0.0, True, True),
+        (1.06, 0.005, False, False),  # no more than sixteen times what rounding moves
+        (1.1, 0.005, False, True),
+    ],
+)
+def test_flips_and_another_order_of_sums_tell_nothing(
+    tmp_path: Path, times: float, moves: float, quantises: bool, wrong: bool
+) -> None:
+    reference = Process("onnxruntime", moves=moves)
+    check = started(tmp_path, Process("tuned", lambda x: x * np.float32(times)), reference, others=[Process(FAST)])
+    vars(check)["_quantises"] = quantises
+    found = check.compare(NOTHING_COMPARED)
+    assert bool(found.disagreement) == wrong
+    assert found.compared == NAMES[:1]  # zeros are right, and nothing is said of the others
+
+
+@pytest.mark.parametrize("is_hybrid", [False, True])
+def test_integers_that_may_decide_extents_stay_where_onnxruntime_runs_a_part(tmp_path: Path, is_hybrid: bool) -> None:
+    hybrid = Hybrid((), {"Identity": 1}, {}, ()) if is_hybrid else None
+    check = started(tmp_path, Process("tuned"), Process("onnxruntime"), hybrid=hybrid)
+    counts = [each.arrays["count"].tolist() for each in check._sets.values()]
+    assert (len({tuple(each) for each in counts}) == 1) == is_hybrid
+
+
+@pytest.mark.parametrize("more", [{"keep_denormals": True}, {"has_flushed": True}])
+def test_a_reference_flushes_denormals_only_if_the_result_does_and_it_does_not_yet(
+    tmp_path: Path, more: dict[str, bool]
+) -> None:
+    others = [Process("flushing, on extreme inputs", twice), Process(FAST)]
+    tuned = Process("tuned", twice, denormals=True)
+    check = started(tmp_path, tuned, Process("onnxruntime"), others=others, **more)  # type: ignore[arg-type]
+    assert check.compare(NOTHING_COMPARED).disagreement
+    assert others[0].started == 0
+
+
+def test_a_reference_that_hides_nan_is_believed_on_ordinary_inputs(tmp_path: Path) -> None:
+    check = started(tmp_path, Process("tuned", lambda x: x * np.nan), Process("onnxruntime"), others=[Process(FAST)])
+    vars(check)["_hides_nan"] = True
+    found = check.compare(NOTHING_COMPARED)
+    assert found.wrong_on == NAMES[0]
+    assert found.compared == NAMES[-3:]
+
+
+def _infinite_at_first(x: Array) -> Array:
+    x[:, 0, 0] = np.inf
+    return x
+
+
+def test_around_infinities_only_outputs_on_extreme_values_are_left_out(tmp_path: Path) -> None:
+    tuned = Process("tuned", lambda x: _infinite_at_first(x + 1))
+    check = started(tmp_path, tuned, Process("onnxruntime", _infinite_at_first), others=[Process(FAST)])
+    vars(check)["_spreading"] = 1
+    found = check.compare(NOTHING_COMPARED)
+    assert found.wrong_on == NAMES[0]
+    assert set(NAMES) - set(found.compared) >= set(NAMES[:2])
+    assert set(found.compared) >= set(NAMES[-3:])
+
+
+@pytest.mark.parametrize("spreading", [0, 1])
+@pytest.mark.parametrize("hides", [False, True])
+def test_kernels_may_spread_nan_but_where_the_model_has_it_nothing_is_said(
+    tmp_path: Path, spreading: int, hides: bool
+) -> None:
+    def computes(x: Array) -> Array:
+        return np.where(np.isnan(x), 0, x) if hides else x + 0 * x.sum()
+
+    tuned = Process("tuned", lambda x: computes(x) if np.isnan(x).any() else x)
+    check = started(tmp_path, tuned, Process("onnxruntime"), others=[Process(FAST)])
+    vars(check)["_spreading"] = spreading
+    found = check.compare(NOTHING_COMPARED)
+    assert found.wrong_on == ("" if spreading else "inputs with one NaN")
+    assert set(NAMES) - set(found.compared) == ({"inputs with one NaN"} if hides or not spreading else set())
+
+
+def test_who_has_ended_takes_no_time(tmp_path: Path) -> None:
+    both = [Process("tuned", ends_on="inputs 1.npz"), Process("onnxruntime", took_ms=750.0)]
+    started(tmp_path, *both)
+    assert [each.turns for each in both] == [1, 3]  # until it is more than a second and a half
+
+
+@pytest.mark.parametrize("greatest", [np.float64(1e15), np.float16(2.0**14)])
+def test_the_greatest_ordinary_value_is_compared(greatest: np.floating[Any]) -> None:
+    expected = np.array([greatest, np.nextafter(greatest, type(greatest)(np.inf))])
+    assert settled(np.full_like(expected, np.inf), expected).tolist() == [np.inf, expected[1]]

@@ -69,14 +69,17 @@ def test_one_more_set_leaves_those_that_there_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", [False, True])
 @pytest.mark.parametrize("keeps", [False, True])
-def test_extremes_are_further_sets(tmp_path: Path, given: bool, keeps: bool) -> None:
+@pytest.mark.parametrize("draws", [1, 2])
+def test_extremes_are_further_sets(tmp_path: Path, given: bool, keeps: bool, draws: int) -> None:
     """Of what the user gave, where he gave any; integers stay as they are then."""
     tensors = [X, Tensor("n", (64,), "int64")]
     write_arrays(tmp_path / "mine.npz", {"x": np.full(64, 0.25, np.float32), "n": np.full(64, 3)})
     mine = (str(tmp_path / "mine.npz"),) if given else ()
-    sets = InputSets(ValidationItem("tuned.kt", inputs=mine, seed=4), tensors, tmp_path)
+    sets = InputSets(ValidationItem("tuned.kt", inputs=mine, seed=4, draws=draws), tensors, tmp_path)
+    first = len(sets)
     numbered = sets.add_extremes(keeps)
-    assert (len(sets), sets.extremes) == (1, set(numbered) == set(range(1, 1 + len(numbered))) and set(numbered))
+    assert (len(sets), sets.extremes) == (first, set(range(first, first + len(numbered))))
+    assert sets.extremes == set(numbered)
     taken = load_inputs(mine[0]) if given else None
     wanted = extreme_inputs(tensors, 4, given=taken, keep_integers=keeps or given)
     assert [each.name for each in numbered.values()] == [each.name for each in wanted]

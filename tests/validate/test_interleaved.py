@@ -12,19 +12,22 @@ from kintune.validate.interleaved import time_interleaved
 class Scripted:
     """An entrant whose turns take scripted times, and which writes down who ran."""
 
-    def __init__(self, name: str, log: list[str], fails_at: int | None = None) -> None:
+    def __init__(self, name: str, log: list[str], fails_at: int | None = None, unit_ms: float = 1.0) -> None:
         self.name = name
+        self.limits_s: list[float] = []
+        self._unit_ms = unit_ms
         self._log = log
         self._fails_at = fails_at
         self._turns = 0
 
     def turn(self, turn: BaselineTurn, seconds: float) -> tuple[float, ...]:
-        """Each run takes as many milliseconds as turns were taken."""
+        """Each run takes as many units as turns were taken."""
+        self.limits_s.append(seconds)
         if self._turns == self._fails_at:
             raise EngineError("killed by SIGSEGV")
         self._turns += 1
         self._log.append(self.name)
-        return (float(self._turns),) * turn.runs
+        return (self._unit_ms * self._turns,) * turn.runs
 
 
 def ticking() -> Callable[[], float]:
@@ -51,8 +54,8 @@ def test_it_ends_when_its_time_is_spent_but_not_before_the_least_rounds() -> Non
     log: list[str] = []
     time_interleaved([Scripted("a", log)], ValidationContext(1, rounds=10, min_rounds=3, race_seconds=0), ticking())
     assert log == ["a"] * 3
-    time_interleaved([Scripted("b", log)], ValidationContext(1, rounds=10, min_rounds=3, race_seconds=2.5), ticking())
-    assert log[3:] == ["b"] * 5
+    time_interleaved([Scripted("b", log)], ValidationContext(1, rounds=10, min_rounds=3, race_seconds=2.0), ticking())
+    assert log[3:] == ["b"] * 4
 
 
 def test_one_that_fails_is_dropped_and_the_others_go_on() -> None:
@@ -70,3 +73,9 @@ def test_one_that_fails_is_dropped_and_the_others_go_on() -> None:
 def test_it_ends_when_nobody_is_left() -> None:
     interleaved = time_interleaved([Scripted("a", [], fails_at=0)], ValidationContext(1), lambda: 0.0)
     assert interleaved == ({}, {"a": "killed by SIGSEGV"}, {})
+
+
+def test_a_turn_may_take_ten_times_as_long_as_the_slowest_run_and_a_turn_and_a_minute_at_least() -> None:
+    entrants = [Scripted("slow", [], unit_ms=10e3), Scripted("quick", [])]
+    time_interleaved(entrants, ValidationContext(1, rounds=3, runs=2), lambda: 0.0)
+    assert [each.limits_s for each in entrants] == [[60.0, 120.0, 220.0], [60.0] * 3]

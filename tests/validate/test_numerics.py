@@ -251,6 +251,9 @@ def test_small_outputs_have_a_small_tolerance() -> None:
     assert found.verdict is Verdict.NOT_COMPARED
     assert not found.doubtful
     assert "below the absolute tolerance" in found.not_compared["y"]
+    strict = compare_outputs(["y"], [1.5 * small], [small], 1e-3, 1e-9, moving)  # most errors are above this one
+    assert strict.verdict is Verdict.NOT_COMPARED
+    assert strict.doubtful
 
 
 def test_the_bound_that_decided_is_told() -> None:
@@ -261,6 +264,9 @@ def test_the_bound_that_decided_is_told() -> None:
         "output 'b' at [1] is off by 0.005, and 0.011 is allowed (0.001 absolute + 0.001 relative)"
     )
     assert compare_outputs(["a"], [one], [one], 1e-3, 1e-3).bound.text == "they are equal"
+    nearly = compare_outputs(["a"], [np.array([0.0, 1.0, 2.001])], [np.arange(3.0)], 1e-3, 0.0)
+    assert nearly.bound.text.startswith("output 'a' at [2] is off by 0.001")  # nothing is allowed at 0, or needed
+    assert worse(nearly._replace(noise=0.2), nearly._replace(noise=0.1)).noise == 0.2
 
 
 def quantised(x: F32, seed: int | None) -> F32:

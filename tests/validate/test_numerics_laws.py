@@ -158,6 +158,13 @@ def test_noise_allows_what_it_says(data: st.DataObject) -> None:
             assert said == (far > least) or far == pytest.approx(least)
 
 
+def test_what_is_just_as_far_as_noise_allows_is_not_farther() -> None:
+    expected = np.array([-1.0, 1.0])  # whose deviation is 1
+    found = noise_allowance(expected + NOISE_FACTOR, expected, [expected + 1.0], np.zeros(2))
+    assert found.beyond
+    assert not found.farther
+
+
 @given(st.data(), st.sampled_from(("uint8", "int8", "int64", "bool")))
 def test_noise_allows_integers_to_flip(data: st.DataObject, dtype: str) -> None:
     is_byte = dtype in ("uint8", "int8")

@@ -141,6 +141,14 @@ class TestLookingAgain:
         choice.should_hand_over({**found.rounds_ms, "onnxruntime": self.ROUNDS["onnxruntime"]})  # another one had them
         assert running[2].taken == 0
 
+    def test_what_would_be_handed_over_in_doubt_is_timed_again_however_fast_another_is(
+        self, choice: ResultChoice
+    ) -> None:
+        running = [Turns("tuned", 0.9), Turns("onnxruntime", 1.0), Turns("openvino", 0.1)]
+        rounds = {**self.ROUNDS, "openvino": (0.1,) * 5}
+        choice.look_again(InterleavedTimes(rounds, {}, rounds), running)
+        assert [process.taken for process in running] == [60, 60, 0]
+
     def test_further_rounds_take_no_longer_than_the_first(self, choice: ResultChoice) -> None:
         seconds = iter(range(1000))
         choice._clock = lambda: float(next(seconds))

@@ -24,7 +24,6 @@ from kintune.runtime.extreme_inputs import MOST_ORDINARY, ExtremeInputs
 from kintune.runtime.hybrid_package import kernel_manifests
 from kintune.runtime.inputs import Array
 from kintune.validate.baseline_process import BaselineProcess
-from kintune.validate.baselines import FLUSHING
 from kintune.validate.numerics import NOTHING_COMPARED, Difference, compare_outputs, worse
 from kintune.validate.plain_outputs import load_outputs, name_parts
 from kintune.validate.validation_run import FAST, REFERENCES, TUNED, ValidationRun
@@ -122,7 +121,7 @@ class ExtremeCheck:
         longer than all else for a large network, and tells nothing new.
         """
         self._is_clear = not ordinary.disagreement and not ordinary.doubtful
-        if not self._sets or self._reference is None:
+        if self._reference is None:
             return ExtremeDifference()
         compared, wrong, reference = [], dict[str, str](), self._reference.name
         for at, each in self._sets.items():
@@ -156,24 +155,22 @@ class ExtremeCheck:
         assert self._reference is not None
         run, name = self._run, self._reference.name
         found = self._compare(at, each, name)
-        flushes = run.flushes and not run.has_flushed and name in FLUSHING
+        flushes = run.flushes and not run.has_flushed
         if found.disagreement and flushes and at in self._with_denormals:
             name = self._run_other(_FLUSHED, at, flush=True) or name
             found = self._compare(at, each, name)
-        is_moved = not each.is_ordinary and (self._spreading > 0 or self._quantises)  # an activation may hide where
-        if found.disagreement and (is_moved or each.is_borderline):
-            return found._replace(disagreement="", doubtful=found.disagreement)
         if not found.disagreement:
             return found
+        is_moved = not each.is_ordinary and (self._spreading > 0 or self._quantises)  # an activation may hide where
+        if is_moved or each.is_borderline:
+            return found._replace(disagreement="", doubtful=found.disagreement)
         if not self._is_clear:
             return found._replace(disagreement="", doubtful=f"{found.disagreement}; nor are ordinary inputs clear")
         if name == "onnxruntime":
             self._run_other(FAST, at, flush=run.has_flushed)
         unsteady = run.unsteady([self._reference], at)
         found = self._compare(at, each, name, run.samples([self._reference], at), unsteady)
-        if found.disagreement and self._quantises and found.norm <= _FLIPS:  # a value halfway between two steps
-            return found._replace(disagreement="", doubtful=found.disagreement)
-        if found.disagreement and found.norm <= _UNCLEAR * (found.noise or 0.0):
+        if found.disagreement and found.norm <= max(_UNCLEAR * (found.noise or 0.0), _FLIPS * self._quantises):
             return found._replace(disagreement="", doubtful=found.disagreement)
         return found
 

@@ -40,7 +40,7 @@ class InputSets:
 
         With `keep_integers`, or where the user gave inputs, integers that may decide extents stay as they are.
         """
-        given = load_inputs(self.first) if self._item.inputs and self.first else None
+        given = load_inputs(self._item.inputs[0]) if self._item.inputs else None
         keep_integers = keep_integers or given is not None
         drawn = extreme_inputs(self._tensors, self._item.seed, given=given, keep_integers=keep_integers)
         numbered = {self._append(each.arrays): each for each in drawn}
