@@ -365,8 +365,10 @@ def error_of(node: NodeProto, operands: _Operands) -> float:
     """How far results of a node may be from what is defined, whatever their size; what follows may magnify that.
 
     Zero points of a MatMulNBits are taken off with a sum of its data (docs/models.md), so its error is relative to that
-    sum.
+    sum.  The middle of a grid's axis may be as far from 0 as a unit in the last place of 1, times a factor of the map.
     """
+    if node.op_type == "AffineGrid":
+        return float(np.abs(operands[0]).max(initial=0.0) * np.finfo(operands[0].dtype).eps)
     if node.op_type != _LOSES_INFINITIES:
         return floor_of([node.op_type])
     data, scales = (np.abs(each.astype(np.float64)) for each in (operands[0], operands[2]))

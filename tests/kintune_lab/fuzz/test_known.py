@@ -175,3 +175,11 @@ def test_zero_points_leave_an_error_of_the_sum_that_they_are_taken_off_with() ->
     unit = float(np.spacing(np.float32(taken_off)))
     assert unit / 4 < error_of(node, [x, None, np.ones(1, np.float32)]) < 8 * unit
     assert error_of(helper.make_node("Add", ["x", "x"], ["y"]), [x, x]) == 0
+
+
+def test_the_middle_of_a_grid_is_as_far_off_as_rounding_leaves() -> None:
+    node = helper.make_node("AffineGrid", ["theta", "size"], ["y"])
+    middle = (np.float32(-1) + np.float32(1 / 7)) + np.float32(3) * np.float32(2 / 7)
+    theta = np.full((1, 2, 3), 4e4, np.float32)
+    assert 0 < abs(middle * 4e4) < error_of(node, [theta, None]) < 8 * abs(middle * 4e4)
+    assert error_of(node, [theta.astype(np.float64), None]) < 1e-10
