@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from kintune.models.stated_types import stated_types
 from kintune.models.unrolling import unroll
@@ -37,12 +37,16 @@ def test_a_scan_behind_such_an_operator_is_written_out() -> None:
 
 
 @pytest.mark.tvm
-def test_a_loss_behind_such_an_operator_is_imported(samples: object) -> None:
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_loss_behind_such_an_operator_is_imported(samples: object, is_named: bool) -> None:
+    """Also where the simplified graph names the tensor, and says nothing of its type."""
     from kintune.models.import_onnx import import_onnx
     from kintune.models.onnx import read
 
     model = parsed("""loss (float[4, 3] x, int64[4] at) => (float y) {
         a = com.microsoft.QuickGelu (x)
-        y = SoftmaxCrossEntropyLoss (a, at)
+        y = NegativeLogLikelihoodLoss (a, at)
     }""")
-    import_onnx(read(samples.write(model), {}))  # type: ignore[attr-defined]
+    simplified = read(samples.write(model), {})  # type: ignore[attr-defined]
+    simplified.proto.graph.value_info.extend([ValueInfoProto(name="a")] * is_named)
+    import_onnx(simplified)

@@ -88,9 +88,11 @@ def _inline(model: ModelProto, operators: set[str], opset: int) -> ModelProto:
     # the inliner asks for the types of all inputs of a node, also of constants and of those left out between others
     stated = [helper.make_tensor_value_info("", TensorProto.FLOAT, None)]
     stated += [helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in model.graph.initializer]
-    known = {each.name for each in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
+    typed = [each for each in model.graph.value_info if each.type.WhichOneof("value")]
+    known = {each.name for each in (*typed, *model.graph.input, *model.graph.output)}
     stated += [each for name, each in stated_types(model).items() if name not in known]
-    expanded.graph.value_info.extend(stated)
+    del expanded.graph.value_info[:]
+    expanded.graph.value_info.extend([*typed, *stated])
     expanded = inliner.inline_selected_functions(
         expanded, [("", name) for name in operators], inline_schema_functions=True
     )
