@@ -122,3 +122,9 @@ def test_what_was_written_can_be_read_and_nothing_else() -> None:
     assert Trees.can_read(model.to_bytes())
     for blob in (b"", b"{}", b"trees", model.to_bytes()[:-1], model.to_bytes()[:1000]):
         assert not Trees.can_read(blob)
+
+
+def test_a_ranking_by_chance_says_nothing() -> None:
+    trust = Trust()
+    trust.judge("dense", [1.0] * 4, [1.0, 2.0, 3.0, 4.0], foreseen=False, improved=False)
+    assert trust.size("dense", 16) == 16

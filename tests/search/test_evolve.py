@@ -169,3 +169,9 @@ def test_all_loops_of_a_tile_are_as_likely_to_give_and_to_take() -> None:
     assert abs((drawn[:, 1] == 1).mean() - (drawn[:, 2] == 1).mean()) < 0.06
     assert (drawn[:, 3] == 81).any()
     assert (drawn[:, 0] == 81).any()
+
+
+def test_a_limit_of_the_innermost_loop_is_none_of_the_others() -> None:
+    rng = np.random.default_rng(0)
+    drawn = {draw(Sketch("w", "s", b"", (Tile(2, 3, 1),)), rng).decisions[0] for _ in range(200)}
+    assert drawn == {(2, 1, 1), (1, 2, 1)}

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kintune.core.candidate import Axis, Candidate, Choice, Location, Sketch, Tile, fits
+from kintune.search import gpu_rules
 from kintune.search.bounds import divisors
 from kintune.search.gpu_rules import gpu_rule_candidates
 
@@ -152,3 +153,10 @@ def test_a_reduction_is_cut_into_pieces_as_large_as_may_be(extent: int) -> None:
     first = gpu_rule_candidates([sketch([], [extent])], 1)[0].decisions[0]
     expected = extent if extent <= 8 else max(d for d in divisors(extent) if d <= 16)
     assert first == (extent // expected, 1, expected)
+
+
+def test_threads_that_are_left_lie_along_the_inner_ones_of_the_other_axes() -> None:
+    """Eight along the columns, eight along the longest, and four along the axis before these."""
+    wanted = gpu_rules._Shape(256, rows=1, columns=1, virtual=1, piece=16, fetch=4, unroll=64)
+    tiles = gpu_rules._spatial_tiles([Tile(extent, 4, 64) for extent in (4, 4, 8, 8)], wanted)
+    assert [threads for _, _, threads, _ in tiles] == [1, 4, 8, 8]

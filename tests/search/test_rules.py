@@ -155,6 +155,8 @@ def test_few_rows_are_not_made_square() -> None:
     found = [_facts(each) for each in rule_candidates([_sketch([12, 64], [64])], Processor(16, 16), 1000)]
     assert {rows for _, vectors, *_, rows in found if vectors == 4} == {3}
     assert {rows for _, vectors, *_, rows in found if vectors == 2} == {6, 3}
+    found = [_facts(each) for each in rule_candidates([_sketch([12, 64], [64])], Processor(16, 20), 1000)]
+    assert {rows for _, vectors, *_, rows in found if vectors == 4} == {4, 2}
 
 
 @pytest.mark.parametrize(
@@ -178,3 +180,12 @@ def test_the_nearest_limit_is_taken() -> None:
     sketch = Sketch("w", "s", b"", (Tile(64, 4), Tile(64, 4), Tile(64, 2), Choice((0, 60, 500), (1.0, 1.0, 1.0))))
     found = rule_candidates([sketch], Processor(16, 32), 1000)
     assert [value for (value,) in dict.fromkeys(each.decisions[3] for each in found)] == [1, 2, 0]
+
+
+def test_limits_of_loops_and_pieces_are_powers_of_two() -> None:
+    """Also where any number may be chosen."""
+    limits = tuple(range(1024))
+    sketch = Sketch("w", "s", b"", (Tile(64, 4), Tile(64, 4), Tile(17 * 64 * 65, 2), Choice(limits, (1.0,) * 1024)))
+    found = [each.decisions for each in rule_candidates([sketch], Processor(16, 32), 1000)]
+    assert list(dict.fromkeys(unroll for *_, (unroll,) in found)) == [64, 512, 16]
+    assert list(dict.fromkeys(piece for *_, (_, piece), _ in found)) == [17 * 64 * 65, 64, 16]

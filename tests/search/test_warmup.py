@@ -194,3 +194,15 @@ def test_a_level_lacks_what_was_not_tried_of_all_levels_so_far(space: SyntheticS
     assert [entry.workload for entry in entries] == [
         name for _, name in sorted(zip((-each for each in work), space.products, strict=True))
     ]
+
+
+def test_with_a_rule_there_is_nothing_to_measure_once_all_it_says_was_measured(space: SyntheticSpace) -> None:
+    class Terse(SyntheticSpace):
+        def rules(self, workload: str, limit: int) -> Sequence[Candidate]:
+            return super().rules(workload, min(limit, 4))
+
+    terse = Terse(space.products.values())
+    warmup = Warmup(terse, Strategy(survey=(4, 4)), TransferredPrograms(terse))
+    known = space.rules("deep", 4)
+    assert [entry.size for entry in warmup.plan([_state(terse, "deep", known[:3])], 0)[1]] == [1]
+    assert warmup.plan([_state(terse, "deep", known)], 0) == (2, ())

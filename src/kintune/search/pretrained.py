@@ -86,7 +86,7 @@ def _ranked(model: Trees, rows: TrainingRows) -> tuple[float, int]:
     """
     scores = model.predict(rows.features)
     with np.errstate(divide="ignore"):
-        times = np.where(rows.labels > 0, 1 / rows.labels.astype(np.float64), np.inf)
+        times = 1 / rows.labels.astype(np.float64)
     right, pairs = 0.0, 0
     for workload in np.unique(rows.workloads):
         of = rows.workloads == workload

@@ -247,3 +247,17 @@ def test_register_tiles_take_turns_of_eight_and_a_turn_lowers_the_score_by_one(
     turns = {n: sum(tiles[other] == tiles[n] for other in looked_at if other < n) // 8 for n in looked_at}
     order = sorted(looked_at, key=lambda n: (turns[n], n))[:most]
     assert found == [(float(-n - turns[n]), ranked[n]) for n in order]
+
+
+def test_the_best_of_all_fields_are_verified(space: SyntheticSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Two(SyntheticSpace):
+        def fields(self, workload: str) -> tuple[Field, ...]:
+            return (*super().fields(workload),) * 2
+
+    known = space.rules("p", 3)
+    of_each = iter([[(1.0, known[0]), (3.0, known[1])], [(2.0, known[2])]])
+    verified: list[list[Candidate]] = []
+    monkeypatch.setattr(drafter, "_diversified", lambda *_: next(of_each))
+    monkeypatch.setattr(drafter, "_verified", lambda first, best, *_: verified.append(list(best)) or ({}, 0))
+    draft(_state(space, "p"), Two(space.products.values()), None, 4, np.random.default_rng(0))
+    assert verified == [[known[1], known[2], known[0]]]
