@@ -12,7 +12,9 @@
 
 struct kt_context {
   kt_model *model;
-  const kt_plan *plan;
+  const kt_plan *open; /* that of the model */
+  const kt_plan *plan; /* the same, or `shaped` */
+  kt_plan shaped;      /* of an open plan, for the shapes that were set last */
   const kt_kernel *kernels;
   kt_pool *pool;
   atomic_uint user; /* 0 while no thread uses it, else one more than kt_fork_count() when its user began */
@@ -77,6 +79,7 @@ static kt_status lay_out(kt_context *context) {
 
 static void place_tensors(kt_context *context) {
   const kt_plan *plan = context->plan;
+  context->moving_count = 0;
   for (uint32_t i = 0; i < plan->header.tensor_count; i++) {
     const kt_plan_tensor *tensor = &plan->tensors[i];
     uint8_t *data = NULL;
@@ -122,7 +125,7 @@ kt_status kt_context_create(kt_model *model, int32_t number, const kt_options *o
   kt_context *context = calloc(1, sizeof *context);
   if (context == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for a context");
   const kt_plan_header *header = &plan->header;
-  context->plan = plan;
+  context->open = context->plan = plan;
   context->kernels = model->plans[number].library.kernels;
   context->model = model;
   atomic_fetch_add(&model->references, 1);
@@ -159,6 +162,7 @@ void kt_context_close(kt_context *context) {
   free(context->tensors);
   free(context->arguments);
   free(context->moving);
+  kt_plan_free(&context->shaped);
   kt_model_release(context->model);
   free(context);
 }
@@ -181,6 +185,42 @@ kt_status kt_set_hook(kt_context *context, kt_hook hook, void *user) {
   context->hook_user = user;
   end_use(context);
   return KT_OK;
+}
+
+kt_status kt_context_set_shapes(kt_context *context, const kt_shape *shapes, int32_t count) {
+  if (context == NULL || (shapes == NULL && count > 0))
+    return kt_fail(KT_ERROR_ARGUMENT, "kt_context_set_shapes: a null pointer");
+  if (count < 0 || (uint32_t)count != context->plan->header.input_count)
+    return kt_fail(KT_ERROR_ARGUMENT, "kt_context_set_shapes: %d shapes given, %u needed", count,
+                   context->plan->header.input_count);
+  if (!begin_use(context)) return kt_fail(KT_ERROR_BUSY, "kt_context_set_shapes: the context is running");
+  kt_plan made;
+  kt_status status = kt_plan_shape(context->open, shapes, &made);
+  if (status == KT_OK) {
+    kt_plan_free(&context->shaped);
+    context->shaped = made;
+    context->plan = &context->shaped;
+    place_tensors(context);
+  }
+  end_use(context);
+  return status;
+}
+
+static kt_status describe(const kt_context *context, int32_t place, bool output, kt_tensor *tensor) {
+  if (context == NULL || tensor == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_context_describe: a null pointer");
+  uint32_t count = output ? kt_plan_own_outputs(context->plan) : context->plan->header.input_count;
+  if (place < 0 || (uint32_t)place >= count)
+    return kt_fail(KT_ERROR_ARGUMENT, "kt_context_describe: no %s %d", output ? "output" : "input", place);
+  kt_plan_describe(context->plan, output ? &context->plan->outputs[place] : &context->plan->inputs[place], tensor);
+  return KT_OK;
+}
+
+kt_status kt_context_describe_input(const kt_context *context, int32_t place, kt_tensor *tensor) {
+  return describe(context, place, false, tensor);
+}
+
+kt_status kt_context_describe_output(const kt_context *context, int32_t place, kt_tensor *tensor) {
+  return describe(context, place, true, tensor);
 }
 
 /* ---- the values of indices ---- */

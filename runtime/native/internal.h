@@ -102,7 +102,8 @@ bool kt_watch_look(const kt_watch *watch, kt_stamp *stamp);
 /* ---- plan.c: the execution plan ---- */
 
 typedef enum { KT_AT_INPUT = 0, KT_AT_OUTPUT = 1, KT_AT_WEIGHTS = 2, KT_AT_ARENA = 3 } kt_place;
-enum { KT_KEEPS_DENORMALS = 1 }; /* denormal numbers are not flushed to zero */
+enum { KT_KEEPS_DENORMALS = 1, /* denormal numbers are not flushed to zero */
+       KT_IS_OPEN = 2 };       /* takes more shapes than one: sections of open extents follow */
 typedef enum { KT_CALL = 0, KT_COPY = 1, KT_BRANCH = 2, KT_JUMP = 3 } kt_opcode;
 
 /* The records of `planN.bin`, little-endian, in the order of the header's counts; `kintune/runtime/plan_format.py`
@@ -110,7 +111,7 @@ typedef enum { KT_CALL = 0, KT_COPY = 1, KT_BRANCH = 2, KT_JUMP = 3 } kt_opcode;
 typedef struct {
   uint8_t magic[8];
   uint16_t version;
-  uint16_t flags; /* KT_KEEPS_DENORMALS */
+  uint16_t flags; /* KT_KEEPS_DENORMALS, KT_IS_OPEN */
   uint32_t threads; /* that the model was tuned for */
   uint64_t checksum; /* of the bytes before this field, xor that of the bytes after it */
   uint64_t arena_bytes;
@@ -174,6 +175,33 @@ typedef struct {
   uint32_t negative; /* whether an index may count from the end */
 } kt_plan_check;
 
+/* An open plan is the plan for the greatest extents, and says which of its numbers follow from smaller ones. */
+typedef struct {
+  uint32_t dimension_count;
+  uint32_t patch_count;
+  uint32_t number_count;
+  uint32_t padding;
+} kt_plan_open;
+
+typedef struct {
+  uint32_t name;
+  uint32_t input; /* whose extent at `axis` this is */
+  uint32_t axis;
+  uint32_t padding;
+  int64_t least;
+  int64_t greatest; /* least, or some steps more */
+  int64_t step;
+} kt_plan_dimension;
+
+typedef enum { KT_EXTENT = 0, KT_OFFSET = 1, KT_SIZE = 2 } kt_subject; /* what a patch changes */
+
+typedef struct {
+  uint32_t subject;
+  uint32_t place;  /* in the extents, the tensors or the sizes */
+  uint32_t number; /* the first of `count` numbers, which are a formula: see open_plan.c */
+  uint32_t count;
+} kt_plan_patch;
+
 typedef struct {
   kt_plan_header header;
   const kt_plan_tensor *tensors;
@@ -187,12 +215,33 @@ typedef struct {
   const int64_t *sizes;
   const uint32_t *isa; /* names */
   const char *text;
+  kt_plan_open open; /* counts of 0 where all extents are fixed */
+  const kt_plan_dimension *dimensions;
+  const kt_plan_patch *patches;
+  const int64_t *numbers;
   void *memory; /* a copy of the member: what was verified stays so */
 } kt_plan;
 
 /* Copies and verifies a plan: afterwards all indices, offsets and extents in it lie within what they refer to. */
 kt_status kt_plan_read(kt_bytes content, const char *path, kt_plan *plan);
 void kt_plan_free(kt_plan *plan);
+
+/* What is wrong with the parts of a plan that patches change; NULL: nothing. */
+const char *kt_plan_fault(const kt_plan *plan);
+
+/* ---- open_plan.c ---- */
+
+/* The plan for inputs of these shapes, which uses the memory of the open one.  KT_ERROR_ARGUMENT where it takes none. */
+kt_status kt_plan_shape(const kt_plan *open, const kt_shape *shapes, kt_plan *made);
+
+/* The extents that an input can have at `axis`; the step is 0 where they follow from others. */
+kt_range kt_plan_range(const kt_plan *plan, uint32_t input, uint32_t axis);
+
+static inline void kt_plan_describe(const kt_plan *plan, const kt_plan_port *port, kt_tensor *described) {
+  const kt_plan_tensor *tensor = &plan->tensors[port->tensor];
+  *described = (kt_tensor){plan->text + port->name, plan->extents + tensor->extents, tensor->rank, (kt_kind)tensor->kind,
+                           tensor->bits,            (size_t)tensor->nbytes};
+}
 
 static inline uint32_t kt_plan_own_outputs(const kt_plan *plan) {
   return plan->header.output_count - plan->header.check_count;

@@ -327,10 +327,7 @@ static kt_status describe(const kt_model *model, int32_t plan, int32_t place, bo
   if (plan < 0 || plan >= model->count || place < 0 || place >= count)
     return kt_fail(KT_ERROR_ARGUMENT, "kt_describe: no plan %d, or no %s %d", plan, output ? "output" : "input", place);
   const kt_plan *of = &model->plans[plan].plan;
-  const kt_plan_port *port = output ? &of->outputs[place] : &of->inputs[place];
-  const kt_plan_tensor *tensor = &of->tensors[port->tensor];
-  *described = (kt_tensor){of->text + port->name, of->extents + tensor->extents, tensor->rank, tensor->kind,
-                           tensor->bits,          (size_t)tensor->nbytes};
+  kt_plan_describe(of, output ? &of->outputs[place] : &of->inputs[place], described);
   return KT_OK;
 }
 
@@ -340,4 +337,14 @@ kt_status kt_describe_input(const kt_model *model, int32_t plan, int32_t place, 
 
 kt_status kt_describe_output(const kt_model *model, int32_t plan, int32_t place, kt_tensor *tensor) {
   return describe(model, plan, place, true, tensor);
+}
+
+kt_status kt_describe_range(const kt_model *model, int32_t plan, int32_t place, int32_t axis, kt_range *range) {
+  kt_tensor tensor;
+  if (range == NULL) return kt_fail(KT_ERROR_ARGUMENT, "kt_describe_range: a null pointer");
+  kt_status status = describe(model, plan, place, false, &tensor);
+  if (status != KT_OK) return status;
+  if (axis < 0 || axis >= tensor.rank) return kt_fail(KT_ERROR_ARGUMENT, "kt_describe_range: no axis %d", axis);
+  *range = kt_plan_range(&model->plans[plan].plan, (uint32_t)place, (uint32_t)axis);
+  return KT_OK;
 }

@@ -127,6 +127,48 @@ void kt_plan_free(kt_plan *plan) {
   plan->memory = NULL;
 }
 
+const char *kt_plan_fault(const kt_plan *plan) {
+  const kt_plan_header *header = &plan->header;
+  for (uint32_t i = 0; i < header->tensor_count; i++)
+    if (!is_tensor(plan, &plan->tensors[i])) return "a tensor";
+  if (!are_ports(plan, plan->inputs, header->input_count, KT_AT_INPUT) ||
+      !are_ports(plan, plan->outputs, header->output_count, KT_AT_OUTPUT))
+    return "an input or output";
+  for (uint32_t i = 0; i < header->tensor_count; i++)
+    if (!fits_port(plan, &plan->tensors[i])) return "a view";
+  for (uint32_t i = 0; i < header->operation_count; i++)
+    if (!is_operation(plan, &plan->operations[i], i)) return "an operation";
+  for (uint32_t i = 0; i < header->check_count; i++)
+    if (!is_check(plan, &plan->checks[i])) return "a check";
+  return NULL;
+}
+
+static bool is_dimension(const kt_plan *plan, const kt_plan_dimension *dimension) {
+  if (!is_text(plan, dimension->name) || dimension->input >= plan->header.input_count) return false;
+  const kt_plan_tensor *tensor = &plan->tensors[plan->inputs[dimension->input].tensor];
+  if (dimension->axis >= tensor->rank || dimension->step < 1 || dimension->least < 0) return false;
+  return dimension->least <= dimension->greatest && (dimension->greatest - dimension->least) % dimension->step == 0;
+}
+
+static bool is_patch(const kt_plan *plan, const kt_plan_patch *patch) {
+  const kt_plan_header *header = &plan->header;
+  uint32_t counts[] = {header->extent_count, header->tensor_count, header->size_count};
+  if (patch->subject > KT_SIZE || patch->place >= counts[patch->subject]) return false;
+  return patch->number <= plan->open.number_count && patch->count <= plan->open.number_count - patch->number;
+}
+
+/* Reads which numbers of an open plan follow from its extents. */
+static kt_status read_open(cursor *from, const char *path, kt_plan *plan) {
+  const kt_plan_open *open = take(from, 1, sizeof *open);
+  if (open == NULL) return damaged(path, "of another length");
+  plan->open = *open;
+  plan->dimensions = take(from, open->dimension_count, sizeof *plan->dimensions);
+  plan->patches = take(from, open->patch_count, sizeof *plan->patches);
+  plan->numbers = take(from, open->number_count, sizeof *plan->numbers);
+  if (!plan->dimensions || !plan->patches || !plan->numbers || from->left != 0) return damaged(path, "of another length");
+  return KT_OK;
+}
+
 static kt_status read_plan(kt_bytes content, const char *path, kt_plan *plan) {
   cursor from = {content.data, content.nbytes};
   const kt_plan_header *header = take(&from, 1, sizeof *header);
@@ -135,7 +177,7 @@ static kt_status read_plan(kt_bytes content, const char *path, kt_plan *plan) {
     return kt_fail(KT_ERROR_FORMAT, "%s: its plan is of version %u, this library reads version %d; build it again with"
                    " `kintune compile`, or install the library of the Kintune that wrote it", path, header->version, VERSION);
   if (checksum_of(content) != header->checksum) return damaged(path, "bad checksum");
-  if (header->flags & ~KT_KEEPS_DENORMALS)
+  if (header->flags & ~(KT_KEEPS_DENORMALS | KT_IS_OPEN))
     return kt_fail(KT_ERROR_FORMAT, "%s: written by a later Kintune; install its library", path);
   plan->header = *header;
   plan->tensors = take(&from, header->tensor_count, sizeof *plan->tensors);
@@ -150,30 +192,30 @@ static kt_status read_plan(kt_bytes content, const char *path, kt_plan *plan) {
   plan->isa = take(&from, header->isa_count, sizeof *plan->isa);
   plan->text = take(&from, header->text_bytes, 1);
   if (!plan->tensors || !plan->extents || !plan->operations || !plan->arguments || !plan->kernels || !plan->inputs ||
-      !plan->outputs || !plan->checks || !plan->sizes || !plan->isa || !plan->text || from.left != 0)
+      !plan->outputs || !plan->checks || !plan->sizes || !plan->isa || !plan->text)
     return damaged(path, "of another length");
+  if (header->flags & KT_IS_OPEN) {
+    kt_status status = read_open(&from, path, plan);
+    if (status != KT_OK) return status;
+  }
+  if (from.left != 0) return damaged(path, "of another length");
   if (header->text_bytes == 0 || plan->text[header->text_bytes - 1] != '\0') return damaged(path, "names");
   if (header->weights_offset % KT_ALIGNMENT != 0) return damaged(path, "weights");
   if (header->check_count > header->output_count || header->threads > MOST_THREADS ||
       !is_text(plan, header->machine) || !is_text(plan, header->cpu))
     return damaged(path, "counts");
-  for (uint32_t i = 0; i < header->tensor_count; i++)
-    if (!is_tensor(plan, &plan->tensors[i])) return damaged(path, "a tensor");
-  if (!are_ports(plan, plan->inputs, header->input_count, KT_AT_INPUT) ||
-      !are_ports(plan, plan->outputs, header->output_count, KT_AT_OUTPUT))
-    return damaged(path, "an input or output");
-  for (uint32_t i = 0; i < header->tensor_count; i++)
-    if (!fits_port(plan, &plan->tensors[i])) return damaged(path, "a view");
   for (uint32_t i = 0; i < header->argument_count; i++)
     if (plan->arguments[i] >= header->tensor_count) return damaged(path, "an argument");
-  for (uint32_t i = 0; i < header->operation_count; i++)
-    if (!is_operation(plan, &plan->operations[i], i)) return damaged(path, "an operation");
   for (uint32_t i = 0; i < header->kernel_count; i++)
     if (!is_text(plan, plan->kernels[i])) return damaged(path, "a kernel");
   for (uint32_t i = 0; i < header->isa_count; i++)
     if (!is_text(plan, plan->isa[i])) return damaged(path, "an instruction set");
-  for (uint32_t i = 0; i < header->check_count; i++)
-    if (!is_check(plan, &plan->checks[i])) return damaged(path, "a check");
+  const char *fault = kt_plan_fault(plan);
+  if (fault != NULL) return damaged(path, fault);
+  for (uint32_t i = 0; i < plan->open.dimension_count; i++)
+    if (!is_dimension(plan, &plan->dimensions[i])) return damaged(path, "an open extent");
+  for (uint32_t i = 0; i < plan->open.patch_count; i++)
+    if (!is_patch(plan, &plan->patches[i])) return damaged(path, "a formula");
   return KT_OK;
 }
 

@@ -71,7 +71,15 @@ kt_status kt_find_plan(const kt_model *model, const kt_shape *shapes, int32_t co
     return kt_fail(KT_ERROR_ARGUMENT, "kt_find_plan: a null pointer");
   if (count != kt_input_count(model))
     return kt_fail(KT_ERROR_ARGUMENT, "kt_find_plan: %d shapes given, %d needed", count, kt_input_count(model));
+  kt_status status = KT_OK; /* of an open plan */
   for (*plan = 0; *plan < kt_plan_count(model); ++*plan) {
+    kt_plan made;
+    if (model->plans[*plan].plan.header.flags & KT_IS_OPEN) {
+      status = kt_plan_shape(&model->plans[*plan].plan, shapes, &made);
+      if (status != KT_OK) continue;
+      kt_plan_free(&made);
+      return KT_OK;
+    }
     int32_t place = 0;
     for (; place < count; place++) {
       kt_shape wanted = planned(model, *plan, place, NULL);
@@ -80,5 +88,6 @@ kt_status kt_find_plan(const kt_model *model, const kt_shape *shapes, int32_t co
     if (place == count) return KT_OK;
   }
   *plan = 0;
+  if (status != KT_OK) return status; /* its message says what the plan takes */
   return refuse(model, shapes, count);
 }

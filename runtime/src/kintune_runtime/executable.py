@@ -7,11 +7,13 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +23,8 @@ from .dtypes import name_of, numpy_dtype
 from .errors import InputError, RunError
 from .evaluation import Evaluation, KernelTime
 from .forking import watch_forks
-from .inputs import Array, Tensor, arrange_inputs, as_array, draw_inputs
-from .library import Buffer, Described, Hook, OpenOptions, Options, library, raise_for
+from .inputs import Array, Tensor, arrange_inputs, as_array, draw_inputs, given_shapes
+from .library import Buffer, Described, Hook, OpenOptions, Options, Range, Shape, library, raise_for
 from .output_memory import OutputMemory, address_of
 from .signature import Key
 from .source import Source, located
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Context", "Evaluation", "Executable", "Inputs", "KernelTime", "Tensor", "Variant", "open"]
 
+_KEPT_SHAPES = 8  # whose memory for outputs a context keeps, besides those of now
 _BUSY = "the context is running in another thread; make a context for each"
 
 
@@ -194,20 +197,19 @@ class Executable(BaseExecutable):
         return self._model
 
     def _tensors(self, plan: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        native, model, found = self._native, self._handle(), Described()
-        ends: list[tuple[Tensor, ...]] = []
-        for count, describe in (
-            (native.kt_input_count(model), native.kt_describe_input),
-            (native.kt_output_count(model), native.kt_describe_output),
-        ):
-            tensors = []
-            for place in range(count):
-                if status := describe(model, plan, place, ctypes.byref(found)):
-                    raise_for(status)
-                name = found.name.decode(errors="replace")
-                tensors.append(Tensor(name, tuple(found.shape[: found.rank]), name_of(found.kind, found.bits)))
-            ends.append(tuple(tensors))
-        return ends[0], ends[1]
+        native, model = self._native, self._handle()
+        inputs = _described(native.kt_input_count(model), partial(native.kt_describe_input, model, plan))
+        outputs = _described(native.kt_output_count(model), partial(native.kt_describe_output, model, plan))
+        return tuple(self._ranged(plan, place, each) for place, each in enumerate(inputs)), outputs
+
+    def _ranged(self, plan: int, place: int, tensor: Tensor) -> Tensor:
+        """The input with the ranges of its extents, if any is open."""
+        found, ranges = Range(), []
+        for axis in range(len(tensor.shape)):
+            if status := self._native.kt_describe_range(self._handle(), plan, place, axis, ctypes.byref(found)):
+                raise_for(status)
+            ranges.append((found.least, found.greatest, found.step))
+        return tensor._replace(ranges=tuple(ranges)) if any(least < most for least, most, _ in ranges) else tensor
 
     def _context_for(self, inputs: tuple[Inputs, ...], threads: int) -> Context:
         plan = self._plan_for(inputs)
@@ -234,15 +236,11 @@ class Context(NotCopied):
             raise_for(status)
         self._context: int | None = context.value
         self._run = self._native.kt_run
-        self._inputs, self._outputs = executable._plans[plan]
-        self._expected = tuple((t.name, t.shape, numpy_dtype(t.dtype)) for t in self._inputs)
-        sizes = [int(np.prod(t.shape, dtype=np.int64)) * numpy_dtype(t.dtype).itemsize for t in self._outputs]
-        self._made = tuple(
-            (t.name, OutputMemory(t.shape, numpy_dtype(t.dtype), nbytes))
-            for t, nbytes in zip(self._outputs, sizes, strict=True)
-        )
-        self._given = _buffers([int(np.prod(shape, dtype=np.int64)) * d.itemsize for _, shape, d in self._expected])
-        self._taken = _buffers(sizes)
+        self._inputs, outputs = executable._plans[plan]
+        self._names = [tensor.name for tensor in self._inputs] if any(t.ranges for t in self._inputs) else None
+        self._known: OrderedDict[tuple[tuple[int, ...], ...], _Ends] = OrderedDict()
+        self._shapes = tuple(tensor.shape for tensor in self._inputs)
+        self._take(_Ends.of(self._inputs, outputs))
         self._users: dict[str, int] = {}  # the thread that runs it now, if any
         self._hook: Any = None  # what the library may still call
         watch_forks(self)
@@ -325,6 +323,8 @@ class Context(NotCopied):
         """Run once, in the thread that uses the context."""
         if self._context is None:
             raise InputError("the context is closed; make another one")
+        if self._names is not None:
+            self._fit(self._names, inputs)
         arrays = self._arrays(inputs)
         given, given_at = self._given
         taken, taken_at = self._taken
@@ -341,6 +341,38 @@ class Context(NotCopied):
         if status := self._run(self._context, given_at, len(arrays), taken_at, len(outputs)):
             raise_for(status)
         return outputs
+
+    def _fit(self, names: Sequence[str], inputs: tuple[Inputs, ...]) -> None:
+        """Take inputs of the shapes of these from now on; where some are missing, `_arrays` says so."""
+        found = given_shapes(names, inputs)
+        shapes = None if found is None else tuple(found)
+        if shapes is None or shapes == self._shapes:
+            return
+        given = (Shape * len(shapes))()
+        for to, shape in zip(given, shapes, strict=True):
+            to.extents, to.rank = (ctypes.c_int64 * len(shape))(*shape), len(shape)
+        if status := self._native.kt_context_set_shapes(self._context, given, len(shapes)):
+            raise_for(status)
+        self._known[self._shapes] = self._ends
+        if len(self._known) > _KEPT_SHAPES:
+            self._known.popitem(last=False)
+        self._shapes = shapes
+        self._take(self._known.pop(shapes, None) or self._ends_now())
+
+    def _ends_now(self) -> _Ends:
+        described = [
+            _described(count, partial(describe, self._context))
+            for count, describe in (
+                (len(self._inputs), self._native.kt_context_describe_input),
+                (len(self._made), self._native.kt_context_describe_output),
+            )
+        ]
+        inputs = (now._replace(ranges=each.ranges) for now, each in zip(described[0], self._inputs, strict=True))
+        return _Ends.of(tuple(inputs), described[1])
+
+    def _take(self, ends: _Ends) -> None:
+        self._ends = ends
+        self._inputs, self._expected, self._made, self._given, self._taken = ends
 
     def _arrays(self, inputs: tuple[Inputs, ...]) -> list[Array]:
         """The inputs in order and as contiguous arrays; those that do not fit as they are go to `arrange_inputs`."""
@@ -374,6 +406,38 @@ class Context(NotCopied):
         finally:
             if self._native.kt_set_hook(self._context, Hook(), None) == 0:
                 self._hook = None
+
+
+class _Ends(NamedTuple):
+    """What a context takes and gives for some shapes of its inputs, and the memory in which a run finds them."""
+
+    inputs: tuple[Tensor, ...]
+    expected: tuple[tuple[str, tuple[int, ...], Any], ...]
+    made: tuple[tuple[str, OutputMemory], ...]
+    given: tuple[memoryview, int]
+    taken: tuple[memoryview, int]
+
+    @classmethod
+    def of(cls, inputs: tuple[Tensor, ...], outputs: Sequence[Tensor]) -> _Ends:
+        expected = tuple((t.name, t.shape, numpy_dtype(t.dtype)) for t in inputs)
+        sizes = [int(np.prod(t.shape, dtype=np.int64)) * numpy_dtype(t.dtype).itemsize for t in outputs]
+        made = tuple(
+            (t.name, OutputMemory(t.shape, numpy_dtype(t.dtype), nbytes))
+            for t, nbytes in zip(outputs, sizes, strict=True)
+        )
+        given = _buffers([int(np.prod(shape, dtype=np.int64)) * d.itemsize for _, shape, d in expected])
+        return cls(inputs, expected, made, given, _buffers(sizes))
+
+
+def _described(count: int, describe: Callable[[int, Any], int]) -> tuple[Tensor, ...]:
+    """The inputs or outputs, `count` of them, that a function of the library describes by their places."""
+    found, tensors = Described(), []
+    for place in range(count):
+        if status := describe(place, ctypes.byref(found)):
+            raise_for(status)
+        name = found.name.decode(errors="replace")
+        tensors.append(Tensor(name, tuple(found.shape[: found.rank]), name_of(found.kind, found.bits)))
+    return tuple(tensors)
 
 
 def _buffers(sizes: Sequence[int]) -> tuple[memoryview, int]:

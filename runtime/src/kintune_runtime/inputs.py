@@ -11,7 +11,17 @@ import numpy.typing as npt
 from .dtypes import numpy_dtype
 from .errors import InputError
 
-__all__ = ["Array", "InputTensor", "Tensor", "arrange_inputs", "as_array", "choose_plan", "draw_inputs"]
+__all__ = [
+    "Array",
+    "InputTensor",
+    "Tensor",
+    "arrange_inputs",
+    "as_array",
+    "choose_plan",
+    "draw_inputs",
+    "given_shapes",
+    "takes",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -53,6 +63,10 @@ class InputTensor(Protocol):
     def choices(self) -> tuple[float | int, ...]:
         """The values of which all elements have one."""
 
+    @property
+    def ranges(self) -> tuple[tuple[int, int, int], ...]:
+        """The least and greatest extents, and their steps; empty where all are fixed."""
+
 
 class Tensor(NamedTuple):
     """An input or output: its name, its shape and the name of its type ("float32", or "string").
@@ -62,6 +76,9 @@ class Tensor(NamedTuple):
     `bounds` holds the least and the greatest value of an input that is an index.  `values` says what an input stands
     for: "ids" (less than `below`), "mask", "bytes", "counts", "lengths", "image", "positive", "choices" (all elements
     are one of `choices`), "sizes" (which the network does not read) or nothing.
+
+    `ranges` has the least and the greatest extent of each axis, and the step from one to the next, where not all are
+    fixed; `shape` has the greatest ones.  A step of 0 says that the extent follows from others.
     """
 
     name: str
@@ -71,6 +88,17 @@ class Tensor(NamedTuple):
     values: str = ""
     below: int = 0
     choices: tuple[float | int, ...] = ()
+    ranges: tuple[tuple[int, int, int], ...] = ()
+
+
+def takes(tensor: InputTensor, shape: tuple[int, ...]) -> bool:
+    """Whether an input can have this shape, as far as its own extents tell."""
+    if not tensor.ranges:
+        return shape == tensor.shape
+    return len(shape) == len(tensor.ranges) and all(
+        least <= extent <= greatest and (extent - least) % (step or 1) == 0
+        for extent, (least, greatest, step) in zip(shape, tensor.ranges, strict=True)
+    )
 
 
 def arrange_inputs(tensors: Sequence[InputTensor], given: Sequence[Any]) -> list[Array]:
@@ -108,23 +136,39 @@ def choose_plan(plans: Sequence[Sequence[InputTensor]], given: Sequence[Any]) ->
     if len(plans) < 2:
         return 0
     names = [tensor.name for tensor in plans[0]]
-    if len(given) == 1 and isinstance(given[0], Mapping):
-        if set(given[0]) != set(names):
-            return 0
-        given = [given[0][name] for name in names]
-    elif len(given) != len(names):
+    shapes = given_shapes(names, given)
+    if shapes is None:
         return 0
-    shapes = [as_array(name, value).shape for name, value in zip(names, given, strict=True)]
     for number, tensors in enumerate(plans):
-        if [tensor.shape for tensor in tensors] == shapes:
+        if all(takes(tensor, shape) for tensor, shape in zip(tensors, shapes, strict=True)):
             return number
-    wanted = [[tensor.shape for tensor in tensors] for tensors in plans]
-    telling = [at for at, shape in enumerate(shapes) if any(plan[at] != shape for plan in wanted)]
-    tuned = "; ".join(_spelled(names, plan, telling) for plan in wanted)
+    telling = [at for at, shape in enumerate(shapes) if any(plan[at].shape != shape for plan in plans)]
+    tuned = "; ".join(_spelled(names, [_extents(tensor) for tensor in plan], telling) for plan in plans)
     raise InputError(f"the shapes {_spelled(names, shapes, telling)} were not tuned; tuned are: {tuned}")
 
 
-def _spelled(names: Sequence[str], shapes: Sequence[tuple[int, ...]], at: Sequence[int]) -> str:
+def given_shapes(names: Sequence[str], given: Sequence[Any]) -> list[tuple[int, ...]] | None:
+    """The shapes of what is given for these inputs, as for `arrange_inputs`; None where some are missing or unknown.
+
+    Raises:
+        InputError: an input is no array.
+    """
+    if len(given) == 1 and isinstance(given[0], Mapping):
+        if set(given[0]) != set(names):
+            return None
+        given = [given[0][name] for name in names]
+    elif len(given) != len(names):
+        return None
+    return [as_array(name, value).shape for name, value in zip(names, given, strict=True)]
+
+
+def _extents(tensor: InputTensor) -> tuple[object, ...]:
+    """The extents of an input, and of those that are open the ends of their range."""
+    ranges = tensor.ranges or [(extent, extent, 0) for extent in tensor.shape]
+    return tuple(least if least == greatest else f"{{{least}..{greatest}}}" for least, greatest, _ in ranges)
+
+
+def _spelled(names: Sequence[str], shapes: Sequence[tuple[object, ...]], at: Sequence[int]) -> str:
     return ", ".join(f"{names[each]}={'x'.join(map(str, shapes[each])) or 'scalar'}" for each in at)
 
 

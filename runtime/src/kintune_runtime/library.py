@@ -18,6 +18,8 @@ __all__ = [
     "Hook",
     "OpenOptions",
     "Options",
+    "Range",
+    "Shape",
     "checksum",
     "denormal_calls",
     "library",
@@ -47,6 +49,18 @@ class Described(ctypes.Structure):
         ("bits", ctypes.c_int32),
         ("nbytes", ctypes.c_size_t),
     )
+
+
+class Range(ctypes.Structure):
+    """`kt_range`."""
+
+    _fields_ = (("least", ctypes.c_int64), ("greatest", ctypes.c_int64), ("step", ctypes.c_int64))
+
+
+class Shape(ctypes.Structure):
+    """`kt_shape`."""
+
+    _fields_ = (("extents", ctypes.POINTER(ctypes.c_int64)), ("rank", ctypes.c_int32))
 
 
 class DescribedVariant(ctypes.Structure):
@@ -102,6 +116,10 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "kt_describe_input": (_STATUS, (_POINTER, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Described))),
     "kt_describe_output": (_STATUS, (_POINTER, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(Described))),
     "kt_context_create": (_STATUS, (_POINTER, ctypes.c_int32, ctypes.POINTER(Options), ctypes.POINTER(_POINTER))),
+    "kt_describe_range": (_STATUS, (_POINTER, *(ctypes.c_int32,) * 3, ctypes.POINTER(Range))),
+    "kt_context_set_shapes": (_STATUS, (_POINTER, ctypes.POINTER(Shape), ctypes.c_int32)),
+    "kt_context_describe_input": (_STATUS, (_POINTER, ctypes.c_int32, ctypes.POINTER(Described))),
+    "kt_context_describe_output": (_STATUS, (_POINTER, ctypes.c_int32, ctypes.POINTER(Described))),
     "kt_set_hook": (_STATUS, (_POINTER, Hook, _POINTER)),
     "kt_run": (_STATUS, (_POINTER, _POINTER, ctypes.c_int32, _POINTER, ctypes.c_int32)),
     "kt_context_close": (None, (_POINTER,)),

@@ -1,4 +1,4 @@
-"""The execution plan: what a compiled network of fixed shapes does, kernel by kernel, and where each tensor lies."""
+"""The execution plan: what a compiled network does, kernel by kernel, and where each tensor lies."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from kintune.core.dtypes import numpy_dtype
+from kintune.core.extents import Formula
 from kintune.core.model import IndexCheck, Tensor
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "ExecutionPlan",
     "Jump",
     "KernelCall",
+    "OpenExtent",
+    "OpenExtents",
     "Operation",
     "Place",
     "PlannedTensor",
@@ -78,12 +81,38 @@ class Jump(msgspec.Struct, frozen=True, tag="jump"):
 Operation: TypeAlias = KernelCall | Copy | Branch | Jump
 
 
+class OpenExtent(msgspec.Struct, frozen=True):
+    """A dimension called `name`: the extent of input number `input` along `axis`, from `least` on in steps."""
+
+    name: str
+    input: int
+    axis: int
+    least: int
+    greatest: int
+    step: int = 1
+
+
+class OpenExtents(msgspec.Struct, frozen=True):
+    """How a plan for the greatest extents becomes the plan for others.
+
+    Formulas are of the names of `dimensions`: `shapes` has those of the extents of tensors, by their numbers, `offsets`
+    those of their offsets, and `sizes` those of the sizes of checks, by their numbers.  What is not there stays.
+    """
+
+    dimensions: tuple[OpenExtent, ...]
+    shapes: dict[int, tuple[Formula, ...]]
+    offsets: dict[int, Formula]
+    sizes: dict[int, tuple[Formula, ...]]
+
+
 class ExecutionPlan(msgspec.Struct, frozen=True):
     """Operations in order, and the tensors they name by number.
 
     `inputs` and `outputs` are the model's, in its order; `input_tensors` and `output_tensors` are their numbers among
     `tensors`.  After the outputs of the model comes one for each of `checks`, in their order: an integer tensor of
     indices that is verified after a run and not handed out.  `IndexCheck.result` counts from the first of those.
+
+    With `open` extents all of this is what the plan is for the greatest ones.
     """
 
     tensors: tuple[PlannedTensor, ...]
@@ -94,3 +123,4 @@ class ExecutionPlan(msgspec.Struct, frozen=True):
     outputs: tuple[Tensor, ...]
     arena_bytes: int
     checks: tuple[IndexCheck, ...] = ()
+    open: OpenExtents | None = None

@@ -86,6 +86,7 @@ class Tensor(msgspec.Struct, frozen=True):
     values: str = ""
     below: int = 0
     choices: tuple[float | int, ...] = ()
+    ranges: tuple[tuple[int, int, int], ...] = ()
 
 
 class IndexCheck(msgspec.Struct, frozen=True):

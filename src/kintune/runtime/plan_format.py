@@ -9,7 +9,7 @@ section, a text of strings that end in NUL.  It does not import TVM.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,10 +20,13 @@ from kintune.core.execution_plan import (
     ExecutionPlan,
     Jump,
     KernelCall,
+    OpenExtent,
+    OpenExtents,
     Operation,
     Place,
     PlannedTensor,
 )
+from kintune.core.extents import Formula, Product, Quotient
 from kintune.core.model import IndexCheck, Tensor
 
 __all__ = ["VERSION", "StoredPlan", "decode_plan", "element_kind", "encode_plan", "with_thread_counts"]
@@ -33,7 +36,7 @@ VERSION = 2
 
 _MAGIC = b"KTPLAN\0\0"
 _HEADER = struct.Struct("<8s2HI7Q16I")
-_KEEPS_DENORMALS = 1  # among the flags
+_KEEPS_DENORMALS, _IS_OPEN = 1, 2  # flags
 _CHECKSUM_AT = 16
 _TENSOR = struct.Struct("<4BI2Q")
 _OPERATION = struct.Struct("<6I")
@@ -41,6 +44,10 @@ _PORT = struct.Struct("<4I2q")
 _CHECK = struct.Struct("<6I")
 _EXTENT = struct.Struct("<q")
 _NUMBER = struct.Struct("<I")
+_OPEN = struct.Struct("<4I")
+_DIMENSION = struct.Struct("<4I3q")
+_PATCH = struct.Struct("<4I")
+_EXTENT_PATCH, _OFFSET_PATCH, _SIZE_PATCH = range(3)
 
 _MAX_RANK = 32
 _PLACE_NAMES: tuple[Place, ...] = ("input", "output", "weights", "arena")
@@ -123,7 +130,7 @@ def encode_plan(
         cpu_name,
     ]
 
-    flags = _KEEPS_DENORMALS if keep_denormals else 0
+    flags = (_KEEPS_DENORMALS if keep_denormals else 0) | (_IS_OPEN if plan.open is not None else 0)
 
     def content(sum_of_all: int) -> bytes:
         sizes = (plan.arena_bytes, weights_offset, weights_bytes, weights_checksum, library_bytes, library_checksum)
@@ -140,6 +147,7 @@ def encode_plan(
             _records(_EXTENT, ((size,) for size in sections.sizes)),
             _records(_NUMBER, ((name,) for name in names_of_isa)),
             text,
+            *sections.of_open_extents,
         ]
         return b"".join(part + bytes(-len(part) % 8) for part in parts)
 
@@ -187,10 +195,10 @@ def decode_plan(content: bytes, checksum: Callable[[bytes], int]) -> StoredPlan:
         raise ValueError(f"a plan of version {version}, this Kintune reads version {VERSION}")
     if checksum(content[:_CHECKSUM_AT]) ^ checksum(content[_CHECKSUM_AT + 8 :]) != sum_of_all:
         raise ValueError("a plan with a bad checksum")
-    if flags & ~_KEEPS_DENORMALS:
+    if flags & ~(_KEEPS_DENORMALS | _IS_OPEN):
         raise ValueError("a plan of a later Kintune")
     try:
-        return _decoded(content, threads, rest, keep_denormals=bool(flags))
+        return _decoded(content, threads, rest, flags)
     except (IndexError, KeyError, ValueError) as error:
         raise ValueError(f"a damaged plan ({error})") from error
 
@@ -214,7 +222,7 @@ def with_thread_counts(content: bytes, counts: Mapping[int, int], checksum: Call
     return stored._replace(plan=plan).encoded(checksum)
 
 
-def _decoded(content: bytes, threads: int, numbers: list[int], *, keep_denormals: bool) -> StoredPlan:
+def _decoded(content: bytes, threads: int, numbers: list[int], flags: int) -> StoredPlan:
     arena, weights_offset, weights_bytes, weights_checksum, library_bytes, library_checksum, *counts = numbers
     tensor_count, extent_count, operation_count, argument_count, kernel_count, input_count, output_count, *rest = counts
     check_count, size_count, isa_count, machine, text_bytes, number, total, variant, cpu = rest
@@ -238,6 +246,7 @@ def _decoded(content: bytes, threads: int, numbers: list[int], *, keep_denormals
     sizes = tuple(each for (each,) in take(_EXTENT, size_count))
     isa = [each for (each,) in take(_NUMBER, isa_count)]
     text = content[at : at + text_bytes]
+    at += text_bytes + -text_bytes % 8
 
     def name(offset: int) -> str:
         return text[offset : text.index(b"\0", offset)].decode()
@@ -256,6 +265,16 @@ def _decoded(content: bytes, threads: int, numbers: list[int], *, keep_denormals
         for place, kind, bits, rank, first, offset, _ in tensors
     )
     own = outputs[: len(outputs) - len(checks)]
+    opened = None
+    if flags & _IS_OPEN:
+        ((dimension_count, patch_count, number_count, _),) = take(_OPEN, 1)
+        dimensions = tuple(
+            OpenExtent(name(called), port, axis, least, greatest, step)
+            for called, port, axis, _, least, greatest, step in take(_DIMENSION, dimension_count)
+        )
+        patches = take(_PATCH, patch_count)
+        formulas = [each for (each,) in take(_EXTENT, number_count)]
+        opened = _opened(dimensions, patches, formulas, tensors, extents, checks, sizes)
     plan = ExecutionPlan(
         tensors=planned,
         operations=tuple(operation(*record) for record in operations),
@@ -271,13 +290,74 @@ def _decoded(content: bytes, threads: int, numbers: list[int], *, keep_denormals
             IndexCheck(name(node), port - len(own), sizes[first : first + count], axis, bool(negative))
             for port, node, axis, first, count, negative in checks
         ),
+        open=opened,
     )
     return StoredPlan(
         plan=plan, machine=name(machine), isa=tuple(name(each) for each in isa), threads=threads,
         weights_bytes=weights_bytes, weights_checksum=weights_checksum, library_bytes=library_bytes,
         library_checksum=library_checksum, number=number, total=total, variant=variant, cpu=name(cpu),
-        weights_offset=weights_offset, keep_denormals=keep_denormals,
+        weights_offset=weights_offset, keep_denormals=bool(flags & _KEEPS_DENORMALS),
     )  # fmt: skip
+
+
+def _opened(
+    dimensions: tuple[OpenExtent, ...],
+    patches: Iterable[tuple[int, ...]],
+    numbers: Sequence[int],
+    tensors: Sequence[tuple[int, ...]],
+    extents: Sequence[int],
+    checks: Sequence[tuple[int, ...]],
+    sizes: Sequence[int],
+) -> OpenExtents:
+    found: tuple[dict[int, Formula], ...] = ({}, {}, {})
+    for subject, place, first, count in patches:
+        found[subject][place] = _formula(numbers[first : first + count], [each.name for each in dimensions])
+
+    def formulas(subject: int, stored: Sequence[int], first: int, count: int) -> tuple[Formula, ...]:
+        places = range(first, first + count)
+        if not any(place in found[subject] for place in places):
+            return ()
+        return tuple(found[subject].get(place, Formula.of(stored[place])) for place in places)
+
+    shapes = {
+        number: shape
+        for number, (_, _, _, rank, first, *_) in enumerate(tensors)
+        if (shape := formulas(_EXTENT_PATCH, extents, first, rank))
+    }
+    of_checks = {
+        number: found_sizes
+        for number, (_, _, _, first, count, _) in enumerate(checks)
+        if (found_sizes := formulas(_SIZE_PATCH, sizes, first, count))
+    }
+    return OpenExtents(dimensions, shapes, found[_OFFSET_PATCH], of_checks)
+
+
+def _formula(numbers: Sequence[int], names: Sequence[str]) -> Formula:
+    """Reads what `_numbers_of` wrote."""
+    each, left = iter(numbers), len(numbers)
+    products = []
+    while left > 0:
+        coefficient, factors = next(each), []
+        count = next(each)
+        left -= 2
+        for _ in range(count):
+            terms = next(each)
+            steps = tuple((names[next(each)], next(each)) for _ in range(terms))
+            factors.append(Quotient(steps, next(each), next(each)))
+            left -= 2 * terms + 3
+        products.append(Product(coefficient, tuple(factors)))
+    return Formula(tuple(products))
+
+
+def _numbers_of(formula: Formula, names: Sequence[str]) -> list[int]:
+    """The numbers of a formula, as `open_plan.c` reads them."""
+    numbers = []
+    for product in formula.products:
+        numbers += [product.coefficient, len(product.factors)]
+        for factor in product.factors:
+            steps = [number for name, step in factor.steps for number in (names.index(name), step)]
+            numbers += [len(factor.steps), *steps, factor.constant, factor.divisor]
+    return numbers
 
 
 def _records(layout: struct.Struct, records: Iterable[tuple[Any, ...]]) -> bytes:
@@ -313,9 +393,14 @@ class _Sections:
         self.kernels: dict[str, int] = {}
         self.sizes: list[int] = []
         self._texts = texts
-        self._shapes: dict[tuple[int, ...], int] = {}
+        self._shapes: dict[tuple[Any, ...], int] = {}
         self._kernel_numbers: dict[str, int] = {}
-        self.tensors = [self._tensor(tensor) for tensor in plan.tensors]
+        opened = plan.open or OpenExtents((), {}, {}, {})
+        self._names = [each.name for each in opened.dimensions]
+        self._patches: dict[tuple[int, int], Formula] = {}
+        self.tensors = [
+            self._tensor(tensor, opened.shapes.get(number, ())) for number, tensor in enumerate(plan.tensors)
+        ]
         self.operations = [self._operation(operation) for operation in plan.operations]
         self.inputs = [
             (number, texts.number(tensor.name), int(tensor.bounds is not None), 0, *(tensor.bounds or (0, 0)))
@@ -330,21 +415,50 @@ class _Sections:
                 len(plan.outputs) + check.result,
                 texts.number(check.node),
                 check.axis,
-                self._append(self.sizes, check.sizes),
+                self._sizes(check.sizes, opened.sizes.get(number, ())),
                 len(check.sizes),
                 int(check.negative),
             )
-            for check in plan.checks
+            for number, check in enumerate(plan.checks)
+        ]
+        for number, formula in opened.offsets.items():
+            self._patches[_OFFSET_PATCH, number] = formula
+        self.of_open_extents = self._open_extents(opened.dimensions) if plan.open is not None else []
+
+    def _open_extents(self, dimensions: Sequence[OpenExtent]) -> list[bytes]:
+        named = [(self._texts.number(each.name), each) for each in dimensions]
+        numbers: list[int] = []
+        patches = []
+        for (subject, place), formula in self._patches.items():
+            written = tuple(_numbers_of(formula, self._names))
+            patches.append((subject, place, self._append(numbers, written), len(written)))
+        return [
+            _OPEN.pack(len(dimensions), len(patches), len(numbers), 0),
+            _records(_DIMENSION, ((n, d.input, d.axis, 0, d.least, d.greatest, d.step) for n, d in named)),
+            _records(_PATCH, patches),
+            _records(_EXTENT, ((number,) for number in numbers)),
         ]
 
-    def _tensor(self, tensor: PlannedTensor) -> tuple[int, ...]:
+    def _sizes(self, sizes: tuple[int, ...], formulas: tuple[Formula, ...]) -> int:
+        first = self._append(self.sizes, sizes)
+        self._patch(_SIZE_PATCH, first, formulas)
+        return first
+
+    def _patch(self, subject: int, first: int, formulas: tuple[Formula, ...]) -> None:
+        for place, formula in enumerate(formulas, first):
+            if formula.names:
+                self._patches[subject, place] = formula
+
+    def _tensor(self, tensor: PlannedTensor, formulas: tuple[Formula, ...]) -> tuple[int, ...]:
         rank = len(tensor.shape)
         if rank > _MAX_RANK:
             raise ValueError(f"a tensor has {rank} dimensions, the runtime has {_MAX_RANK} at most")
-        if tensor.shape not in self._shapes:
-            self._shapes[tensor.shape] = self._append(self.extents, tensor.shape)
+        key = (tensor.shape, *map(str, formulas))
+        if key not in self._shapes:
+            self._shapes[key] = self._append(self.extents, tensor.shape)
+            self._patch(_EXTENT_PATCH, self._shapes[key], formulas)
         kind, bits = element_kind(tensor.dtype)
-        return _PLACES[tensor.place], kind, bits, rank, self._shapes[tensor.shape], tensor.offset, tensor.nbytes
+        return _PLACES[tensor.place], kind, bits, rank, self._shapes[key], tensor.offset, tensor.nbytes
 
     def _operation(self, operation: Operation) -> tuple[int, ...]:
         match operation:

@@ -34,7 +34,7 @@ extern "C" {
 
 /* The version of this interface.  A library serves callers that were compiled with the same major version. */
 #define KT_VERSION_MAJOR 1
-#define KT_VERSION_MINOR 2
+#define KT_VERSION_MINOR 3
 
 /* Whether a call worked; `kt_last_error` has the text of what went wrong. */
 typedef enum {
@@ -88,6 +88,14 @@ typedef struct {
   const int64_t *extents;
   int32_t rank;
 } kt_shape;
+
+/* The extents from `least` to `greatest` that an input can have along an axis, `step` apart.  Where both are the same, the
+ * extent is fixed; where the step is 0, it follows from other extents. */
+typedef struct {
+  int64_t least;
+  int64_t greatest;
+  int64_t step;
+} kt_range;
 
 /* Memory of the caller.  Inputs at multiples of 64 bytes are read in place, others are copied first, and so are those
  * that share memory with an output.  Outputs at multiples of 64 bytes are written in place, others are copied last.
@@ -183,6 +191,10 @@ KT_API int32_t kt_output_count(const kt_model *model);
 KT_API kt_status kt_describe_input(const kt_model *model, int32_t plan, int32_t place, kt_tensor *tensor);
 KT_API kt_status kt_describe_output(const kt_model *model, int32_t plan, int32_t place, kt_tensor *tensor);
 
+/* Which extents an input of a plan can have along an axis.  A plan with open extents is described, above, with the
+ * greatest ones.  KT_ERROR_ARGUMENT where there is no such plan, place or axis. */
+KT_API kt_status kt_describe_range(const kt_model *model, int32_t plan, int32_t place, int32_t axis, kt_range *range);
+
 /* Finds the plan for inputs of these shapes, one for each input in the model's order.  KT_ERROR_ARGUMENT if the model
  * was not tuned for them; the text names those that it was tuned for. */
 KT_API kt_status kt_find_plan(const kt_model *model, const kt_shape *shapes, int32_t count, int32_t *plan);
@@ -191,6 +203,18 @@ KT_API kt_status kt_find_plan(const kt_model *model, const kt_shape *shapes, int
  *
  * KT_ERROR_ARGUMENT, KT_ERROR_MEMORY (also where a thread cannot be started). */
 KT_API kt_status kt_context_create(kt_model *model, int32_t plan, const kt_options *options, kt_context **context);
+
+/* Takes inputs of these shapes in later runs, one for each input in the model's order.  A context of a plan with open
+ * extents begins with the greatest ones.  This calls no compiler and packs nothing; it takes microseconds.  After an
+ * error the shapes are those of before.
+ *
+ * KT_ERROR_ARGUMENT (the text says what is possible), KT_ERROR_FORMAT, KT_ERROR_MEMORY, KT_ERROR_BUSY. */
+KT_API kt_status kt_context_set_shapes(kt_context *context, const kt_shape *shapes, int32_t count);
+
+/* Describes an input or output of a context as it is now; what `tensor` points to lives until shapes are set again, or
+ * the context is closed.  KT_ERROR_ARGUMENT. */
+KT_API kt_status kt_context_describe_input(const kt_context *context, int32_t place, kt_tensor *tensor);
+KT_API kt_status kt_context_describe_output(const kt_context *context, int32_t place, kt_tensor *tensor);
 
 /* Calls `hook` after each kernel of later runs; NULL ends that.  KT_ERROR_ARGUMENT, KT_ERROR_BUSY. */
 KT_API kt_status kt_set_hook(kt_context *context, kt_hook hook, void *user);
