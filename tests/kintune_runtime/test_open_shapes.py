@@ -166,4 +166,4 @@ def test_formulas_lead_nowhere_outside(tmp_path: Path, change: dict[str, object]
     )
     model = kintune_runtime.open(write_model(tmp_path / "wrong.kt", [msgspec.structs.replace(plan, open=opened)], []))
     with pytest.raises(InputError, match="damaged plan"):
-        model.run(inputs(12))
+        model.run(inputs(996))
