@@ -357,7 +357,7 @@ class Context(NotCopied):
         if len(self._known) > _KEPT_SHAPES:
             self._known.popitem(last=False)
         self._shapes = shapes
-        self._take(self._known.pop(shapes, None) or self._ends_now())
+        self._take(self._known.pop(shapes) if shapes in self._known else self._ends_now())
 
     def _ends_now(self) -> _Ends:
         described = [

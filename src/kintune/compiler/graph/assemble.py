@@ -40,7 +40,16 @@ from kintune.runtime.cuda_codegen import compiling_for
 from kintune.runtime.target import NATIVE, capabilities, resolve_target, untuned_target
 from kintune.runtime.tensors import block_of
 
-__all__ = ["PlannedProgram", "Program", "assemble", "assemble_plan"]
+__all__ = [
+    "PlannedProgram",
+    "Program",
+    "assemble",
+    "assemble_plan",
+    "in_kernels",
+    "only",
+    "scheduled_with",
+    "with_a_kernel",
+]
 
 _PACK = "main_transform_params"
 _UNUSED = "no_kernel"
@@ -135,21 +144,14 @@ def assemble_plan(
     linked: dict[str, _Linked] = {}
     try:
         with target, own_rules(target):
-            main, weights = _packed(module, lowered.weights)
-            passes = [
-                *_to_kernels(target),
-                PlaceStridedPieces(),
-                _link_compiled(kernels or {}, linked),
-                relax.transform.AttachGlobalSymbol(),
-            ]
-            called = tvm.transform.Sequential(passes)(_with_a_kernel(main))
+            called, weights = in_kernels(module, lowered.weights, target, kernels or {}, linked)
             planned = plan_network(called, weights, linked, inputs=inputs, outputs=outputs, checks=checks)
             used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
             object_files = [each.built.object_file for name, each in linked.items() if name in used]
-            kernels_used = _only(
+            kernels_used = only(
                 called, lambda _, each: isinstance(each, tvm.tirx.PrimFunc) and str(each.attrs["global_symbol"]) in used
             )
-            library = build_kernels(_with_a_kernel(kernels_used), target, object_files, threads)
+            library = build_kernels(with_a_kernel(kernels_used), target, object_files, threads)
             calls = describe_calls(planned.plan, planned.kernels, lowered, chosen)
             bounds = _bounds(planned, library, linked, target)
             return PlannedProgram(planned.plan, library.content, planned.weights, calls, kept, bounds)
@@ -162,6 +164,29 @@ def assemble_plan(
         raise BuildError(f"the network cannot be compiled: {cause}", at_fault) from refused
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildError(f"the network cannot be compiled: {cause_line(error)}") from error
+
+
+def in_kernels(
+    module: tvm.IRModule,
+    weights: tuple[tvm.runtime.Tensor, ...],
+    target: tvm.target.Target,
+    kernels: Mapping[str, Built],
+    linked: dict[str, _Linked],
+    *,
+    schedules: bool = True,
+) -> tuple[tvm.IRModule, tuple[tvm.runtime.Tensor, ...]]:
+    """The network as calls of kernels on packed weights, ready to be planned, and these weights.
+
+    Compiled `kernels` that it calls are added to `linked`.  Without `schedules`, functions without a program have none.
+    """
+    main, packed = _packed(module, weights)
+    passes = [
+        *_to_kernels(target, schedules=schedules),
+        PlaceStridedPieces(),
+        _link_compiled(kernels, linked),
+        relax.transform.AttachGlobalSymbol(),
+    ]
+    return tvm.transform.Sequential(passes)(with_a_kernel(main)), packed
 
 
 def _with_kept_tensors(
@@ -248,21 +273,32 @@ def _scheduled(
     kernels: Mapping[str, Built],
 ) -> tvm.IRModule:
     """The network with the chosen programs; functions whose candidate is in `kernels` are marked with it."""
-    module = tvm.IRModule(dict(lowered.module.functions_items()), attrs=lowered.module.attrs)
     originals = {workload.digest: workload.module for workload in lowered.workloads}
-    for name, digest in lowered.functions.items():
-        variable = lowered.module.get_global_var(name)
-        sketch, candidate = chosen.get(digest, (None, Candidate.untuned(digest)))
-        original = function = module[variable]
-        if sketch is not None and candidate.sketch != UNTUNED:
-            scheduled = apply_candidate(originals[digest], sketch, candidate, target)["main"]
-            function = scheduled.without_attr("global_symbol").with_attr(SCHEDULED, True)
-            for mark in (STRIDED_JOINS, STRIDED_SLICES):
-                if places := pieces_of(original, mark):
-                    function = function.with_attr(mark, list(places))
+    candidates = {
+        name: chosen.get(digest, (None, Candidate.untuned(digest))) for name, digest in lowered.functions.items()
+    }
+    functions = {
+        name: apply_candidate(originals[lowered.functions[name]], sketch, candidate, target)["main"]
+        for name, (sketch, candidate) in candidates.items()
+        if sketch is not None and candidate.sketch != UNTUNED
+    }
+    module = scheduled_with(lowered, functions)
+    for name, (_, candidate) in candidates.items():
         if candidate.digest in kernels:
-            function = function.with_attr(COMPILED, candidate.digest)
-        module.update_func(variable, function)
+            variable = module.get_global_var(name)
+            module.update_func(variable, module[variable].with_attr(COMPILED, candidate.digest))
+    return module
+
+
+def scheduled_with(lowered: Lowered, functions: Mapping[str, tvm.tirx.PrimFunc]) -> tvm.IRModule:
+    """The network with these functions, by name, in the place of its own; others stay unscheduled."""
+    module = tvm.IRModule(dict(lowered.module.functions_items()), attrs=lowered.module.attrs)
+    for name, written in functions.items():
+        function = written.without_attr("global_symbol").with_attr(SCHEDULED, True)
+        for mark in (STRIDED_JOINS, STRIDED_SLICES):
+            if places := pieces_of(lowered.module[name], mark):
+                function = function.with_attr(mark, list(places))
+        module.update_func(lowered.module.get_global_var(name), function)
     return module
 
 
@@ -284,8 +320,8 @@ def _SplitWeightPacking() -> tvm.transform.Pass:  # noqa: N802 - named as TVM na
         def goes(_: tvm.ir.GlobalVar, function: tvm.ir.BaseFunc) -> bool:
             return not isinstance(function, tvm.tirx.PrimFunc) or _has_scheduled_blocks(function)
 
-        done = relax.transform.SplitLayoutRewritePreproc()(_only(module, goes))
-        aside = _only(module, lambda *each: not goes(*each))
+        done = relax.transform.SplitLayoutRewritePreproc()(only(module, goes))
+        aside = only(module, lambda *each: not goes(*each))
         return tvm.IRModule({**dict(done.functions_items()), **dict(aside.functions_items())}, attrs=done.attrs)
 
     return tvm.transform.module_pass(split, opt_level=0, name="SplitWeightPacking")
@@ -303,12 +339,12 @@ def _split(module: tvm.IRModule) -> tuple[tvm.IRModule | None, tvm.IRModule]:
     names = {variable.name_hint for variable in module.get_global_vars()}
     if _PACK not in names:
         return None, module
-    packing = _only(module, lambda variable, _: variable.name_hint != "main")
-    main = _only(module, lambda variable, _: variable.name_hint != _PACK)
+    packing = only(module, lambda variable, _: variable.name_hint != "main")
+    main = only(module, lambda variable, _: variable.name_hint != _PACK)
     return relax.transform.DeadCodeElimination([_PACK])(packing), relax.transform.DeadCodeElimination(["main"])(main)
 
 
-def _only(module: tvm.IRModule, keep: Callable[[tvm.ir.GlobalVar, tvm.ir.BaseFunc], bool]) -> tvm.IRModule:
+def only(module: tvm.IRModule, keep: Callable[[tvm.ir.GlobalVar, tvm.ir.BaseFunc], bool]) -> tvm.IRModule:
     """The module with those of its functions that are to be kept."""
     return tvm.IRModule({name: each for name, each in module.functions_items() if keep(name, each)}, attrs=module.attrs)
 
@@ -344,17 +380,17 @@ def _compile(module: tvm.IRModule, target: tvm.target.Target, kernels: Mapping[s
         ]
     )
     with own_rules(target):
-        executable = tvm.relax.build(_with_a_kernel(module), target=target, relax_pipeline=passes)
+        executable = tvm.relax.build(with_a_kernel(module), target=target, relax_pipeline=passes)
     return _Compiled(executable, tuple(each.built.object_file for each in linked.values()))
 
 
-def _to_kernels(target: tvm.target.Target) -> list[tvm.transform.Pass]:
+def _to_kernels(target: tvm.target.Target, *, schedules: bool = True) -> list[tvm.transform.Pass]:
     """The passes after which a network allocates its tensors itself, and calls kernels with them."""
     return [
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
         relax.transform.LegalizeOps(),
-        *default_schedules(target),
+        *(default_schedules(target) if schedules else ()),
         relax.transform.RewriteDataflowReshape(),
         relax.transform.ToNonDataflow(),
         pass_of(_AllocateEmptyTensors),
@@ -379,7 +415,7 @@ def _link_compiled(kernels: Mapping[str, Built], linked: dict[str, _Linked]) -> 
                 names[variable] = kernel_name(built.candidate)
                 linked[names[variable]] = _Linked(built, function)
         rewritten = pass_of(_CallFromOutside, names=names)(module)
-        return _with_a_kernel(_only(rewritten, lambda variable, _: variable not in names))
+        return with_a_kernel(only(rewritten, lambda variable, _: variable not in names))
 
     return tvm.transform.module_pass(link, opt_level=0, name="LinkCompiledKernels")
 
@@ -407,7 +443,7 @@ def _takes_the_same(function: tvm.tirx.PrimFunc, built: Built) -> bool:
     return bool(built.object_file) and wanted == operands
 
 
-def _with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
+def with_a_kernel(module: tvm.IRModule) -> tvm.IRModule:
     """The module; an unused kernel is added if it has none, since a module without code cannot be linked."""
     if any(isinstance(function, tvm.tirx.PrimFunc) for _, function in module.functions_items()):
         return module

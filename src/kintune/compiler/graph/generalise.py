@@ -19,7 +19,7 @@ import tvm
 
 from kintune.core.extents import Fit, Formula, Quotient, fit_formula
 
-__all__ = ["Generalised", "Unlike", "generalise"]
+__all__ = ["Generalised", "Points", "Unlike", "generalise"]
 
 _LITERAL_FIELDS = frozenset({"ndim", "iter_type", "kind", "data_alignment", "offset_factor"})
 _LEAVES = frozenset({"None", "int", "float", "bool", "ffi.String", "ffi.Tensor", "DataType", "Device"})
@@ -55,18 +55,53 @@ def generalise(modules: Sequence[tvm.IRModule], points: Sequence[Mapping[str, in
     walk = _Walk([graph["nodes"] for graph in graphs], points)
     root = walk.at(tuple(graph["root_index"] for graph in graphs), "module")
     made = {"root_index": root, "nodes": walk.made, "metadata": graphs[0]["metadata"]}
-    return Generalised(tvm.ir.load_json(json.dumps(made)), tuple(walk.doubts()))
+    return Generalised(tvm.ir.load_json(json.dumps(made)), walk.doubts())
 
 
-class _Scope:
-    """What numbers follow from: the open dimensions of the network, or those of a kernel's operands."""
+class Points:
+    """Finds the formulas of numbers that follow from the open dimensions, by their values at some points."""
 
     def __init__(self, points: Sequence[Mapping[str, int]]) -> None:
         self.points = tuple(points)
-        self.nodes: dict[tuple[int, ...], int] = {}
-        self.variables: dict[str, int] = {}
         self._fits: dict[tuple[int, ...], Fit | None] = {}
         self._quotients: dict[Quotient, None] = {}
+
+    def formula(self, values: tuple[int, ...]) -> Formula | None:
+        """The formula that has these values, one for each point; None where there is none."""
+        if values not in self._fits:
+            found = self._fits[values] = fit_formula(values, self.points, self._quotients)
+            if found is not None:
+                self._quotients.update((each, None) for product in found.formula.products for each in product.factors)
+        fit = self._fits[values]
+        return None if fit is None else fit.formula
+
+    def formula_of(self, values: tuple[int, ...], what: str) -> Formula:
+        """The formula that has these values.
+
+        Raises:
+            Unlike: there is none; the text says `what` has these values.
+        """
+        found = self.formula(values)
+        if found is None:
+            raise Unlike(f"{what}: the numbers {', '.join(map(str, values))}")
+        return found
+
+    def doubts(self) -> tuple[Mapping[str, int], ...]:
+        """Points that tell formulas apart that have the same numbers so far, each once."""
+        points = [fit.doubt for fit in self._fits.values() if fit is not None and fit.doubt is not None]
+        return tuple({tuple(point.items()): point for point in points}.values())
+
+
+class _Scope(Points):
+    """What numbers follow from: the open dimensions of the network, or those of a kernel's operands.
+
+    `nodes` and `variables` have the numbers of the nodes that were written already.
+    """
+
+    def __init__(self, points: Sequence[Mapping[str, int]]) -> None:
+        super().__init__(points)
+        self.nodes: dict[tuple[int, ...], int] = {}
+        self.variables: dict[str, int] = {}
 
     @classmethod
     def of_kernel(cls, extents: Iterable[tuple[int, ...]], count: int) -> _Scope:
@@ -78,19 +113,6 @@ class _Scope:
                 scope = cls([{**point, name: value} for point, value in zip(scope.points, values, strict=True)])
         return scope
 
-    def formula(self, values: tuple[int, ...]) -> Formula | None:
-        """The formula that has these values, one for each module; None where there is none."""
-        found = self.fit(values)
-        return None if found is None else found.formula
-
-    def fit(self, values: tuple[int, ...]) -> Fit | None:
-        """The formula, and a point at which others have other values."""
-        if values not in self._fits:
-            found = self._fits[values] = fit_formula(values, self.points, self._quotients)
-            if found is not None:
-                self._quotients.update((each, None) for product in found.formula.products for each in product.factors)
-        return self._fits[values]
-
 
 class _Walk:
     """Walks through all graphs at once, and writes the nodes of the general one."""
@@ -101,14 +123,12 @@ class _Walk:
         self._network = self._scope = _Scope(points)
         self._paired: dict[int, tuple[int, ...]] = {}
         self._types: dict[str, int] = {}
-        self._differing: dict[tuple[int, ...], None] = {}
+        self._differing = Points(points)  # all numbers, of which a kernel knows few by the extents of its operands
         self.made: list[Any] = []
 
-    def doubts(self) -> Iterator[Mapping[str, int]]:
+    def doubts(self) -> tuple[Mapping[str, int], ...]:
         """Points that tell formulas apart that have the same numbers so far, each once."""
-        fits = [self._network.fit(values) for values in self._differing]
-        points = [found.doubt for found in fits if found is not None and found.doubt is not None]
-        yield from {tuple(point.items()): point for point in points}.values()
+        return self._differing.doubts()
 
     def at(self, places: tuple[int, ...], path: str) -> int:
         """The number of the node that is made of the nodes at these places."""
@@ -218,12 +238,8 @@ class _Walk:
         return _NUMBER.sub(shown, data[0])
 
     def _formula(self, values: tuple[int, ...], path: str) -> Formula:
-        found = self._scope.formula(values)
-        if len(set(values)) > 1:
-            self._differing[values] = None
-        if found is None:
-            raise Unlike(f"{path}: the numbers {', '.join(map(str, values))}")
-        return found
+        self._differing.formula(values)
+        return self._scope.formula_of(values, path)
 
     def _expression(self, formula: Formula, kind: int) -> int:
         """The node of a formula as an expression of the type `kind`."""

@@ -36,12 +36,14 @@ _SAME_MEMORY = frozenset({"relax.reshape", "relax.memory.ensure_zero_offset"})
 class Planned(NamedTuple):
     """A plan, and the tensors of its block of weights, in order: the packed weights, then constants.
 
-    `kernels` maps the place of a call in the plan to the number of the kernel with which the call is marked.
+    `kernels` maps the place of a call in the plan to the number of the kernel with which the call is marked.  `shifts`
+    says for each tensor how many bytes it lies behind the start of memory that several tensors are parts of.
     """
 
     plan: ExecutionPlan
     weights: tuple[tvm.runtime.Tensor, ...]
     kernels: dict[int, int]
+    shifts: tuple[int, ...]
 
 
 def plan_network(
@@ -170,7 +172,7 @@ class _Planner:
         )
         blocks = {storage: number for number, storage in enumerate({view.storage.root() for view in self._views})}
         check_plan(plan, [blocks[view.storage.root()] for view in self._views])
-        return Planned(plan, tuple(self._weights), self._kernels)
+        return Planned(plan, tuple(self._weights), self._kernels, tuple(view.storage.behind for view in self._views))
 
     def _return(self, returned: Sequence[_View]) -> tuple[int, ...]:
         """Turn returned tensors of the arena into outputs if they fill their memory, each once; copy the others."""

@@ -1,0 +1,265 @@
+"""Assembles a network that was lowered at some extents of its open dimensions to one plan for all extents.
+
+Passes work on numbers, so each point of the range goes through them by itself.  At the end, `generalise` makes one
+kernel of those of all points, and the plans of the points become one whose numbers are formulas.  The arena is that of
+the greatest extents: memory that is large enough for these is large enough for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import tvm
+
+from kintune.compiler.graph.assemble import PlannedProgram, in_kernels, scheduled_with, with_a_kernel
+from kintune.compiler.graph.call_records import called_functions, describe_calls
+from kintune.compiler.graph.generalise import Points, Unlike, generalise
+from kintune.compiler.graph.kernel_library import build_kernels
+from kintune.compiler.graph.lower import Lowered
+from kintune.compiler.graph.own_rules import own_rules
+from kintune.compiler.graph.pieces import JOINS, SLICES
+from kintune.compiler.graph.plan import Planned, plan_network
+from kintune.compiler.graph.plan_check import prove_plan
+from kintune.compiler.programs.registry import program_named
+from kintune.compiler.space.generator import default_schedules
+from kintune.compiler.space.replay import apply_candidate
+from kintune.core.candidate import UNTUNED, Candidate, Sketch
+from kintune.core.execution_plan import ExecutionPlan, KernelCall, OpenExtent, OpenExtents, Operation
+from kintune.core.extents import Formula
+from kintune.core.model import Combination, Tensor
+from kintune.errors import BuildError, KintuneError, cause_line
+from kintune.search.sketch_program import program_of
+
+__all__ = ["LoweredPoint", "MorePoints", "assemble_open"]
+
+
+class LoweredPoint(NamedTuple):
+    """A network as it was lowered for these extents of its open dimensions."""
+
+    extents: Mapping[str, int]
+    lowered: Lowered
+    shaped: Combination
+
+
+class MorePoints(Exception):
+    """Formulas are in doubt until the network is lowered at further `points` as well."""
+
+    def __init__(self, points: Sequence[Mapping[str, int]]) -> None:
+        super().__init__(", ".join(map(str, points)))
+        self.points = tuple(points)
+
+
+def assemble_open(
+    points: Sequence[LoweredPoint],
+    dimensions: Sequence[OpenExtent],
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    *,
+    threads: int = 1,
+) -> PlannedProgram:
+    """Compile a network for a CPU to a plan and a library for all extents of the `dimensions`.
+
+    The last of `points` has the greatest ones.  `chosen` has the programs for the workloads of that point; one that is
+    written for known extents alone is replaced by the default schedule where its workload has others elsewhere.
+    Kernels are compiled on so many `threads`.
+
+    Raises:
+        BuildError: the network cannot be compiled, or cannot be planned, or is not the same for all extents; the text
+            says where.
+        MorePoints: it has to be lowered at further points.
+        OrderError: when there is no linker for the target's architecture.
+    """
+    try:
+        with target, own_rules(target):
+            return _assembled(points, dimensions, chosen, target, threads)
+    except KintuneError:
+        raise
+    except Unlike as unlike:
+        raise BuildError(f"the network is not the same for all extents: {unlike}") from unlike
+    except MorePoints:
+        raise
+    except Exception as error:  # TVM raises whatever its passes raise
+        raise BuildError(f"the network cannot be compiled for open extents: {cause_line(error)}") from error
+
+
+def _assembled(
+    points: Sequence[LoweredPoint],
+    dimensions: Sequence[OpenExtent],
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    target: tvm.target.Target,
+    threads: int,
+) -> PlannedProgram:
+    called, planned = [], []
+    for point, functions in zip(points, _programs(points, chosen, target), strict=True):
+        module = scheduled_with(point.lowered, functions)
+        ready, weights = in_kernels(module, point.lowered.weights, target, {}, {}, schedules=False)
+        called.append(ready)
+        shaped = point.shaped
+        planned.append(
+            plan_network(ready, weights, (), inputs=shaped.inputs, outputs=shaped.outputs, checks=shaped.checks)
+        )
+    extents = [point.extents for point in points]
+    plan, more = _open_plan(planned, dimensions, extents)
+    general, doubts = generalise(_kernels(called, [each.plan for each in planned], plan), extents)
+    if doubts or more:
+        raise MorePoints([*doubts, *more])
+    kernels = tvm.transform.Sequential(default_schedules(target))(with_a_kernel(general))
+    library = build_kernels(kernels, target, (), threads)
+    greatest = planned[-1]
+    bounds = prove_plan(plan, lambda name, _: library.kernels[name].proof, lambda _: None)
+    calls = describe_calls(greatest.plan, greatest.kernels, points[-1].lowered, chosen)
+    return PlannedProgram(plan, library.content, greatest.weights, calls, 0, bounds)
+
+
+def _kernels(
+    called: Sequence[tvm.IRModule], plans: Sequence[ExecutionPlan], general: ExecutionPlan
+) -> list[tvm.IRModule]:
+    """The kernels that are called at each point, under the names of those in the general plan and in their order."""
+    modules: list[dict[str, tvm.tirx.PrimFunc]] = [{} for _ in called]
+    for operation, *own in zip(general.operations, *(plan.operations for plan in plans), strict=True):
+        if isinstance(operation, KernelCall):
+            for module, made, each in zip(called, modules, own, strict=True):
+                function = module[each.kernel].with_attr("global_symbol", operation.kernel)
+                made[operation.kernel] = function.without_attr(JOINS).without_attr(SLICES)
+    return [tvm.IRModule(each) for each in modules]
+
+
+def _programs(
+    points: Sequence[LoweredPoint], chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target
+) -> list[dict[str, tvm.tirx.PrimFunc]]:
+    """For each point the functions that the chosen programs write, by name."""
+    made: list[dict[str, tvm.tirx.PrimFunc]] = [{} for _ in points]
+    workloads = [{each.digest: each.module for each in point.lowered.workloads} for point in points]
+    calls = [called_functions(point.lowered) for point in points]
+    if any(list(each) != list(calls[0]) for each in calls):
+        raise Unlike(f"{' or '.join(map(str, sorted({len(each) for each in calls})))} calls of kernels")
+    for names in dict.fromkeys(zip(*(each.values() for each in calls), strict=True)):
+        digests = [point.lowered.functions[name] for point, name in zip(points, names, strict=True)]
+        modules = [known[digest] for known, digest in zip(workloads, digests, strict=True)]
+        sketch, candidate = chosen.get(digests[-1], (None, None))
+        if sketch is None or candidate is None or candidate.sketch == UNTUNED:
+            continue
+        if len(set(digests)) == 1:
+            written = [apply_candidate(modules[-1], sketch, candidate, target)] * len(modules)
+        else:
+            written = _open_ended(program_of(sketch), modules, candidate)
+        for of_point, name, module in zip(made, names, written, strict=False):
+            of_point[name] = module["main"]
+    return made
+
+
+def _open_ended(name: str, modules: Sequence[tvm.IRModule], candidate: Candidate) -> list[tvm.IRModule]:
+    """What the program writes at each point; empty where there is none, or it is written for known extents alone."""
+    if not name:
+        return []
+    program, variant = program_named(name)
+    try:
+        return program.open_ended(modules, variant, candidate.decisions)
+    except BuildError:
+        return []
+
+
+def _open_plan(
+    planned: Sequence[Planned], dimensions: Sequence[OpenExtent], points: Sequence[Mapping[str, int]]
+) -> tuple[ExecutionPlan, tuple[Mapping[str, int], ...]]:
+    """The plan of the greatest extents with the formulas of its numbers, and points at which some are in doubt."""
+    fits = Points(points)
+
+    def formulas(*numbers: Sequence[int]) -> tuple[Formula, ...]:
+        """A formula for each number of the last of these lists; empty where all are the same at all points."""
+        if len({len(each) for each in numbers}) > 1:
+            raise Unlike("tensors of another rank")
+        if len(set(map(tuple, numbers))) == 1:
+            return ()
+        return tuple(fits.formula_of(values, "an extent") for values in zip(*numbers, strict=True))
+
+    plans = [each.plan for each in planned]
+    greatest = plans[-1]
+    _compare(plans)
+    operations = _operations(plans)
+    shapes = {
+        number: found
+        for number, tensors in enumerate(zip(*(plan.tensors for plan in plans), strict=True))
+        if (found := formulas(*(tensor.shape for tensor in tensors)))
+    }
+    offsets = {
+        number: Formula((*Formula.of(greatest.tensors[number].offset - shifts[-1]).products, *found.products))
+        for number, shifts in enumerate(zip(*(each.shifts for each in planned), strict=True))
+        for found in formulas(*((shift,) for shift in shifts))
+    }
+    sizes = {
+        number: found
+        for number, checks in enumerate(zip(*(plan.checks for plan in plans), strict=True))
+        if (found := formulas(*(check.sizes for check in checks)))
+    }
+    _check_weights(planned, shapes)
+    opened = OpenExtents(tuple(dimensions), shapes, offsets, sizes)
+    plan = msgspec.structs.replace(
+        greatest,
+        operations=operations,
+        open=opened,
+        inputs=_ranged(greatest.inputs, greatest.input_tensors, opened),
+    )
+    return plan, fits.doubts()
+
+
+def _operations(plans: Sequence[ExecutionPlan]) -> tuple[Operation, ...]:
+    """The operations at the greatest extents, where kernels that differ at other points have names of their own."""
+    names: dict[tuple[str, ...], str] = {}
+    operations: list[Operation] = []
+    for each in zip(*(plan.operations for plan in plans), strict=True):
+        made = each[-1]
+        if isinstance(made, KernelCall):
+            own = tuple(call.kernel for call in each if isinstance(call, KernelCall))
+            taken = list(names.values()).count(made.kernel)
+            name = names.setdefault(own, f"{made.kernel}_{len(names)}" if own not in names and taken else made.kernel)
+            made = msgspec.structs.replace(made, kernel=name)
+        operations.append(made)
+    return tuple(operations)
+
+
+def _compare(plans: Sequence[ExecutionPlan]) -> None:
+    """Check that plans differ in numbers alone."""
+
+    def form(plan: ExecutionPlan) -> object:
+        operations = [
+            msgspec.structs.replace(each, kernel="", title="", threads=0) if isinstance(each, KernelCall) else each
+            for each in plan.operations
+        ]
+        tensors = [(each.place, each.dtype) for each in plan.tensors]
+        return operations, tensors, plan.input_tensors, plan.output_tensors
+
+    if any(form(plan) != form(plans[0]) for plan in plans):
+        raise Unlike("plans of other operations")
+
+
+def _check_weights(planned: Sequence[Planned], shapes: Mapping[int, tuple[Formula, ...]]) -> None:
+    """Check that the weights at each point are those at the greatest, or begin as these do."""
+    greatest = [each.numpy().tobytes() for each in planned[-1].weights]
+    for each in planned[:-1]:
+        if len(each.weights) != len(greatest):
+            raise Unlike("another number of weights")
+        for weight, whole in zip(each.weights, greatest, strict=True):
+            if not whole.startswith(weight.numpy().tobytes()):
+                raise Unlike(f"a weight of shape {tuple(weight.shape)} has other values")
+
+
+def _ranged(inputs: Sequence[Tensor], tensors: Sequence[int], opened: OpenExtents) -> tuple[Tensor, ...]:
+    """The inputs with the ranges of their extents."""
+    least = {each.name: each.least for each in opened.dimensions}
+    own = {(each.input, each.axis): (each.least, each.greatest, each.step) for each in opened.dimensions}
+    made = []
+    for number, (tensor, place) in enumerate(zip(inputs, tensors, strict=True)):
+        formulas = opened.shapes.get(place, ())
+        ranges = (
+            tuple(
+                own.get((number, axis), (formula.value(least), extent, 0))
+                for axis, (formula, extent) in enumerate(zip(formulas, tensor.shape, strict=True))
+            )
+            if formulas
+            else ()
+        )
+        made.append(msgspec.structs.replace(tensor, ranges=ranges))
+    return tuple(made)
