@@ -92,7 +92,8 @@ def _assembled(
     threads: int,
 ) -> PlannedProgram:
     called, planned = [], []
-    for point, functions in zip(points, _programs(points, chosen, target), strict=True):
+    written, used = _programs(points, chosen, target)
+    for point, functions in zip(points, written, strict=True):
         module = scheduled_with(point.lowered, functions)
         ready, weights = in_kernels(module, point.lowered.weights, target, {}, {}, schedules=False)
         called.append(ready)
@@ -109,7 +110,7 @@ def _assembled(
     library = build_kernels(kernels, target, (), threads)
     greatest = planned[-1]
     bounds = prove_plan(plan, lambda name, _: library.kernels[name].proof, lambda _: None)
-    calls = describe_calls(greatest.plan, greatest.kernels, points[-1].lowered, chosen)
+    calls = describe_calls(greatest.plan, greatest.kernels, points[-1].lowered, used)
     return PlannedProgram(plan, library.content, greatest.weights, calls, 0, bounds)
 
 
@@ -128,8 +129,9 @@ def _kernels(
 
 def _programs(
     points: Sequence[LoweredPoint], chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target
-) -> list[dict[str, tvm.tirx.PrimFunc]]:
-    """For each point the functions that the chosen programs write, by name."""
+) -> tuple[list[dict[str, tvm.tirx.PrimFunc]], dict[str, tuple[Sketch, Candidate]]]:
+    """For each point the functions that the chosen programs write, by name; and the programs that write any."""
+    used: dict[str, tuple[Sketch, Candidate]] = {}
     made: list[dict[str, tvm.tirx.PrimFunc]] = [{} for _ in points]
     workloads = [{each.digest: each.module for each in point.lowered.workloads} for point in points]
     calls = [called_functions(point.lowered) for point in points]
@@ -147,7 +149,9 @@ def _programs(
             written = _open_ended(program_of(sketch), modules, candidate)
         for of_point, name, module in zip(made, names, written, strict=False):
             of_point[name] = module["main"]
-    return made
+        if written:
+            used[digests[-1]] = sketch, candidate
+    return made, used
 
 
 def _open_ended(name: str, modules: Sequence[tvm.IRModule], candidate: Candidate) -> list[tvm.IRModule]:

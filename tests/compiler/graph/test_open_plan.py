@@ -1,0 +1,167 @@
+"""Networks for any extents, compared with onnxruntime at drawn ones, also at those that no pass has seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from kintune.core.execution_plan import OpenExtent
+from kintune.errors import BuildError
+from kintune_runtime import InputError
+from tests.support.examples import compiled_examples
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+pytestmark = pytest.mark.tvm
+
+ROWS, BATCH = OpenExtent("n", 0, 1, 1, 96), OpenExtent("b", 0, 0, 1, 5)
+POINTS = ({"n": 24, "b": 2}, {"n": 41, "b": 3}, {"n": 61, "b": 4}, {"n": 33, "b": 5}, {"n": 96, "b": 5})
+
+
+def _written(folder: Path, name: str, nodes: Sequence[Any], inputs: Mapping[str, Sequence[Any]]) -> Path:
+    rng = np.random.default_rng(0)
+    shapes = {"first": (32, 64), "bias": (64,), "second": (64, 32), "places": (1, 96, 32)}
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape, np.float32) / 4, key) for key, shape in shapes.items()
+    ]
+    weights += [
+        numpy_helper.from_array(np.array(value, np.int64), key)
+        for key, value in {
+            "zero": [0],
+            "one": [1],
+            "axis": [1],
+            "head": [0, 0, 4, 8],
+            "flat": [0, 0, 32],
+            "thirty": [30],
+        }.items()
+    ]
+    ends = [helper.make_tensor_value_info(key, TensorProto.FLOAT, list(shape)) for key, shape in inputs.items()]
+    out = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, name, ends, out, weights)
+    path = folder / f"{name}.onnx"
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 13)])
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def _block(folder: Path) -> Path:
+    """A block of a transformer: embedded places as long as the input, attention of four heads, a network of rows."""
+    node = helper.make_node
+    return _written(
+        folder,
+        "block",
+        [
+            node("Shape", ["x"], ["shape"]),
+            node("Gather", ["shape", "one"], ["length"], axis=0),
+            node("Slice", ["places", "zero", "length", "axis"], ["embedded"]),
+            node("Add", ["x", "embedded"], ["h"]),
+            *(node("Reshape", ["h", "head"], [f"r{each}"]) for each in "qkv"),
+            *(node("Transpose", [f"r{each}"], [each], perm=[0, 2, 1, 3]) for each in "qv"),
+            node("Transpose", ["rk"], ["k"], perm=[0, 2, 3, 1]),
+            node("MatMul", ["q", "k"], ["scores"]),
+            node("Softmax", ["scores"], ["shares"], axis=-1),
+            node("MatMul", ["shares", "v"], ["mixed"]),
+            node("Transpose", ["mixed"], ["turned"], perm=[0, 2, 1, 3]),
+            node("Reshape", ["turned", "flat"], ["joined"]),
+            node("Add", ["h", "joined"], ["g"]),
+            node("MatMul", ["g", "first"], ["wide"]),
+            node("Add", ["wide", "bias"], ["biased"]),
+            node("Relu", ["biased"], ["positive"]),
+            node("MatMul", ["positive", "second"], ["narrow"]),
+            node("Concat", ["g", "narrow"], ["both"], axis=1),
+            node("ReduceMean", ["both"], ["mean"], axes=[1], keepdims=1),
+            node("Sub", ["both", "mean"], ["y"]),
+        ],
+        {"x": ["b", "n", 32]},
+    )
+
+
+def _compiled(path: Path, points: Sequence[Mapping[str, int]], dimensions: Sequence[OpenExtent]) -> Any:
+    from kintune.compiler.graph.executable import describe_build
+    from kintune.compiler.graph.open_plan import LoweredPoint, MorePoints, assemble_open
+    from kintune.core.model import Combination
+    from kintune.models.importer import load
+    from kintune.models.ref import parse_ref
+    from kintune.runtime.executable import CompiledPlan, Executable
+    from kintune.runtime.tensors import block_of
+    from kintune_lab.fuzz.compiling import Compiler
+
+    compiler, lowered = Compiler(), []
+    pending = list(points)
+    while True:
+        for point in pending:
+            model = load(parse_ref(str(path), [f"x={point.get('b', 2)}x{point['n']}x32"]))
+            shaped = Combination(model.inputs, model.outputs, model.checks)
+            lowered.insert(-1 if lowered else 0, LoweredPoint(point, compiler.lower(model), shaped))
+        lowered.sort(key=lambda each: sum(each.extents.values()))
+        chosen = compiler.first_programs(lowered[-1].lowered).programs
+        try:
+            made = assemble_open(lowered, dimensions, chosen, compiler._target)
+            break
+        except MorePoints as more:
+            pending = list(more.points)
+    about = describe_build(
+        model_name="m", model_digest="0" * 32, target=compiler._text, threads=1, inputs=made.plan.inputs,
+        outputs=made.plan.outputs, checks=made.plan.checks, chosen={}, sketches=[each for each, _ in chosen.values()],
+    )  # fmt: skip
+    plan = CompiledPlan(made.plan, made.library, map(block_of, made.weights), made.calls, 0, made.bounds)
+    return Executable.create_from_plans([plan], about), made
+
+
+@pytest.fixture(scope="module")
+def block(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any]:
+    import onnxruntime
+
+    path = _block(tmp_path_factory.mktemp("block"))
+    executable, made = _compiled(path, POINTS, (ROWS, BATCH))
+    return executable, made, onnxruntime.InferenceSession(str(path))
+
+
+@compiled_examples(40)
+@given(extents=st.tuples(st.integers(1, 5), st.integers(1, 96)))
+def test_a_network_takes_any_extents(block: tuple[Any, Any, Any], extents: tuple[int, int]) -> None:
+    executable, _, session = block
+    x = np.random.default_rng(extents).standard_normal((*extents, 32), np.float32)
+    (wanted,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(executable.run(x)["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_programs_of_our_own_are_in_it(block: tuple[Any, Any, Any]) -> None:
+    assert {each.program.split(".")[0] for each in block[1].calls if "matmul" in each.kernel} >= {"vectors"}
+
+
+def test_extents_outside_of_the_range_are_refused(block: tuple[Any, Any, Any]) -> None:
+    executable, *_ = block
+    with pytest.raises(InputError, match=r"97 elements along axis 1 \(n\); 1 to 96 are possible"):
+        executable.run(np.ones((1, 97, 32), np.float32))
+    assert executable.inputs[0].ranges == ((1, 5, 1), (1, 96, 1), (32, 32, 0))
+
+
+def test_weights_are_those_of_the_greatest_extents_alone(block: tuple[Any, Any, Any]) -> None:
+    _, made, _ = block
+    assert len([each for each in made.weights if each.numpy().size == 96 * 32]) == 1
+
+
+def test_a_network_of_another_form_is_refused(tmp_path: Path) -> None:
+    """A branch on a size: another graph for long inputs."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+
+    def branch(operator: str) -> Any:
+        return helper.make_graph([node(operator, ["x"], ["z"])], operator, [], [value("z", TensorProto.FLOAT, None)])
+
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "one"], ["length"], axis=0),
+        node("Less", ["length", "thirty"], ["short"]),
+        node("If", ["short"], ["y"], then_branch=branch("Relu"), else_branch=branch("Softmax")),
+    ]
+    path = _written(tmp_path, "branch", nodes, {"x": ["b", "n", 32]})
+    with pytest.raises(BuildError, match="not the same for all extents"):
+        _compiled(path, [{"n": 24}, {"n": 41}, {"n": 96}], (ROWS,))
