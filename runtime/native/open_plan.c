@@ -10,7 +10,7 @@
 /* The value of a formula: a sum of products, whose factors are quotients that are rounded down.
  *
  * Its numbers are, for each product, a coefficient and the number of factors; for each of these the number of its terms,
- * a dimension and a step for each, a constant, and a divisor of at least 1.  False where it is none, or too large. */
+ * a dimension and a factor for each, a constant, and a divisor of at least 1.  `extents` are counted in steps.  False where it is none, or too large. */
 static bool evaluate(const kt_plan *plan, const kt_plan_patch *patch, const int64_t *extents, int64_t *value) {
   const int64_t *at = plan->numbers + patch->number, *end = at + patch->count;
   *value = 0;
@@ -42,7 +42,7 @@ static const kt_plan_tensor *input_of(const kt_plan *plan, uint32_t input) {
 
 static const char *name_of(const kt_plan *plan, uint32_t input) { return plan->text + plan->inputs[input].name; }
 
-/* Reads the open extents off the shapes of inputs. */
+/* Reads the open extents off the shapes of inputs, counted in steps. */
 static kt_status read_extents(const kt_plan *plan, const kt_shape *shapes, int64_t *extents) {
   for (uint32_t i = 0; i < plan->header.input_count; i++)
     if (shapes[i].rank != input_of(plan, i)->rank)
@@ -50,7 +50,8 @@ static kt_status read_extents(const kt_plan *plan, const kt_shape *shapes, int64
                      input_of(plan, i)->rank);
   for (uint32_t i = 0; i < plan->open.dimension_count; i++) {
     const kt_plan_dimension *open = &plan->dimensions[i];
-    int64_t extent = extents[i] = shapes[open->input].extents[open->axis];
+    int64_t extent = shapes[open->input].extents[open->axis];
+    extents[i] = extent / open->step;
     if (extent < open->least || extent > open->greatest || (extent - open->least) % open->step != 0) {
       char steps[40] = "";
       if (open->step > 1) snprintf(steps, sizeof steps, " in steps of %lld", (long long)open->step);
@@ -142,7 +143,7 @@ kt_range kt_plan_range(const kt_plan *plan, uint32_t input, uint32_t axis) {
     if (plan->patches[i].subject != KT_EXTENT || plan->patches[i].place != place) continue;
     int64_t *least = malloc(plan->open.dimension_count * sizeof *least + 1);
     for (uint32_t each = 0; least != NULL && each < plan->open.dimension_count; each++)
-      least[each] = plan->dimensions[each].least;
+      least[each] = plan->dimensions[each].least / plan->dimensions[each].step;
     if (least == NULL || !evaluate(plan, &plan->patches[i], least, &range.least)) range.least = 0;
     free(least);
   }

@@ -84,7 +84,7 @@ def test_quotients_are_found_again(step: int, constant: int, divisor: int, facto
     """After a few further points there is no doubt, and the formula is right between the first points."""
     quotient = Quotient((("n", step),), constant, divisor)
     formula, rounds = _sure(lambda n: factor * quotient.value({"n": n}), [{"n": n} for n in (16, 21, 40, 63, 100)])
-    assert rounds <= 8
+    assert rounds <= 12  # all steps, constants and divisors from here, with four factors: 11 at most
     for n in range(16, 101):
         assert formula.value({"n": n}) == factor * quotient.value({"n": n})
 

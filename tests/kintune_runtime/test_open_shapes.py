@@ -21,17 +21,20 @@ from kintune_runtime.inputs import takes
 from kintune_runtime.library import checksum
 from tests.support.toy_model import encoded, planned, write_model
 
-N = Formula.of("n")
-GREATEST = 1000
+STEP, GREATEST = 4, 1000
 
 
-TWICE = Formula((Product(2, (Quotient((("n", 1),)),)),))
-BYTES = Formula((Product(64, (Quotient((("n", 4),), 63, 64),)),))  # of n floats, at the next multiple of 64
+def times(number: int) -> Formula:
+    return Formula((Product(number, (Quotient((("n", 1),)),)),))
 
 
-def summing(least: int = 8, greatest: int = GREATEST, step: int = 4) -> ExecutionPlan:
+N, TWICE = times(STEP), times(2 * STEP)
+BYTES = Formula((Product(64, (Quotient((("n", 4 * STEP),), 63, 64),)),))  # of the floats, at the next multiple of 64
+
+
+def summing(greatest: int = GREATEST) -> ExecutionPlan:
     """out = x + y, by way of the arena, where x lies before the sum; z has twice as many elements."""
-    shape, behind = (greatest,), BYTES.value({"n": greatest})
+    shape, behind = (greatest,), BYTES.value({"n": greatest // STEP})
     return ExecutionPlan(
         tensors=(
             planned("input", 0, shape),
@@ -48,7 +51,7 @@ def summing(least: int = 8, greatest: int = GREATEST, step: int = 4) -> Executio
         outputs=(Tensor("sum", shape, "float32"),),
         arena_bytes=2 * behind,
         open=OpenExtents(
-            (OpenExtent("n", 0, 0, least, greatest, step),),
+            (OpenExtent("n", 0, 0, 8, greatest, STEP),),
             {**dict.fromkeys((0, 1, 3, 4, 5), (N,)), 2: (TWICE,)},
             {4: BYTES},
             {},
@@ -150,11 +153,11 @@ def test_plans_are_read_as_they_were_written() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"offsets": {4: Formula((Product(4, (Quotient((("n", 1),)),)),))}},  # no multiple of 64
-        {"offsets": {4: Formula((Product(64, (Quotient((("n", 4),)),)),))}},  # outside of the arena
+        {"offsets": {4: times(4)}},  # no multiple of 64
+        {"offsets": {4: times(1024)}},  # outside of the arena
         {"shapes": {3: (TWICE,)}},  # a copy of two sizes
-        {"shapes": {0: (Formula((Product(-1, (Quotient((("n", 1),)),)),)),)}},
-        {"shapes": {0: (Formula((Product(1 << 62, (Quotient((("n", 1),)),)),)),)}},
+        {"shapes": {0: (times(-1),)}},
+        {"shapes": {0: (times(1 << 62),)}},
     ],
 )
 def test_formulas_lead_nowhere_outside(tmp_path: Path, change: dict[str, object]) -> None:

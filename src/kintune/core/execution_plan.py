@@ -82,7 +82,11 @@ Operation: TypeAlias = KernelCall | Copy | Branch | Jump
 
 
 class OpenExtent(msgspec.Struct, frozen=True):
-    """A dimension called `name`: the extent of input number `input` along `axis`, from `least` on in steps."""
+    """A dimension called `name`: the extent of input number `input` along `axis`, from `least` on in steps.
+
+    Formulas count it in steps, rounded down: so they are right for the extents that are possible, and need not be
+    for those between.
+    """
 
     name: str
     input: int
@@ -90,6 +94,10 @@ class OpenExtent(msgspec.Struct, frozen=True):
     least: int
     greatest: int
     step: int = 1
+
+    def steps(self, extent: int) -> int:
+        """The extent as formulas have it."""
+        return extent // self.step
 
 
 class OpenExtents(msgspec.Struct, frozen=True):

@@ -83,6 +83,12 @@ class Formula(msgspec.Struct, frozen=True):
         """The open dimensions that it depends on."""
         return frozenset(name for each in self.products for factor in each.factors for name, _ in factor.steps)
 
+    @property
+    def alone(self) -> str:
+        """The open dimension that it is equal to; empty for any other formula."""
+        (name,) = self.names if len(self.names) == 1 else ("",)
+        return name if name and self == Formula.of(name) else ""
+
     def __str__(self) -> str:
         return " + ".join(map(str, self.products)) or "0"
 

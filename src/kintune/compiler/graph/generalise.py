@@ -24,6 +24,7 @@ __all__ = ["Generalised", "Points", "Unlike", "generalise"]
 _LITERAL_FIELDS = frozenset({"ndim", "iter_type", "kind", "data_alignment", "offset_factor"})
 _LEAVES = frozenset({"None", "int", "float", "bool", "ffi.String", "ffi.Tensor", "DataType", "Device"})
 _VARIABLES = frozenset({"ir.Var", "relax.expr.DataflowVar"})
+_NAMES = {"ir.Var": "name", "s_tir.SBlock": "name_hint"}  # fields whose text tells nothing: names are counted
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
@@ -38,7 +39,11 @@ class Generalised(NamedTuple):
     doubts: tuple[Mapping[str, int], ...] = ()
 
 
-def generalise(modules: Sequence[tvm.IRModule], points: Sequence[Mapping[str, int]]) -> Generalised:
+def generalise(
+    modules: Sequence[tvm.IRModule],
+    points: Sequence[Mapping[str, int]],
+    whole: Mapping[tuple[str, int], Sequence[int]] | None = None,
+) -> Generalised:
     """Make the module that is equal to each of `modules` for the extents of its point.
 
     The graph has variables that are called like the open dimensions.  A kernel has variables of its own: the fewest
@@ -48,14 +53,42 @@ def generalise(modules: Sequence[tvm.IRModule], points: Sequence[Mapping[str, in
     What numbers are at other points follows from formulas, of which there may be several: `doubts` of the result has
     points at which the module should be lowered, too, before it is relied on.
 
+    `whole` has shapes of operands, by the kernel's name and the operand's position, that take the place of smaller
+    ones: kernels find the same elements at the same indices.
+
     Raises:
         Unlike: there is none; the text says where they differ.
     """
     graphs = [json.loads(tvm.ir.save_json(module)) for module in modules]
+    for (name, position), shape in (whole or {}).items():
+        for graph in graphs:
+            _reshape_operand(graph, name, position, shape)
     walk = _Walk([graph["nodes"] for graph in graphs], points)
     root = walk.at(tuple(graph["root_index"] for graph in graphs), "module")
     made = {"root_index": root, "nodes": walk.made, "metadata": graphs[0]["metadata"]}
     return Generalised(tvm.ir.load_json(json.dumps(made)), walk.doubts())
+
+
+def _reshape_operand(graph: dict[str, Any], name: str, position: int, shape: Sequence[int]) -> None:
+    """Give an operand of a kernel another shape of the same rank."""
+    nodes = graph["nodes"]
+
+    def copied(node: int, **changed: int) -> int:
+        nodes.append({**nodes[node], "data": {**nodes[node]["data"], **changed}})
+        return len(nodes) - 1
+
+    pairs = nodes[nodes[graph["root_index"]]["data"]["functions"]]["data"]
+    called = {
+        nodes[nodes[key]["data"]["name_hint"]]["data"]: value
+        for key, value in zip(pairs[::2], pairs[1::2], strict=True)
+    }
+    operand = nodes[nodes[nodes[called[name]]["data"]["params"]]["data"][position]]
+    extents = []
+    for extent, given in zip(nodes[nodes[operand["data"]["ty"]]["data"]["shape"]]["data"], shape, strict=True):
+        nodes.append({"type": "int", "data": given})
+        extents.append(copied(extent, value=len(nodes) - 1))
+    nodes.append({**nodes[nodes[operand["data"]["ty"]]["data"]["shape"]], "data": extents})
+    operand["data"]["ty"] = copied(operand["data"]["ty"], shape=len(nodes) - 1)
 
 
 class Points:
@@ -102,15 +135,20 @@ class _Scope(Points):
         super().__init__(points)
         self.nodes: dict[tuple[int, ...], int] = {}
         self.variables: dict[str, int] = {}
+        self.types: dict[str, str] = {}
 
     @classmethod
-    def of_kernel(cls, extents: Iterable[tuple[int, ...]], count: int) -> _Scope:
-        """The fewest of `extents`, which are in the order of the kernel's operands, that give all others."""
+    def of_kernel(cls, extents: Iterable[tuple[tuple[int, ...], str]], count: int) -> _Scope:
+        """The fewest of `extents`, which are in the order of the kernel's operands, that give all others.
+
+        Each has its type, which is that of its variable, since TVM binds what stands alone in a shape.
+        """
         scope = cls([{}] * count)
-        for values in extents:
+        for values, dtype in extents:
             if scope.formula(values) is None:
-                name = f"d{len(scope.points[0])}"
+                name, types = f"d{len(scope.points[0])}", scope.types
                 scope = cls([{**point, name: value} for point, value in zip(scope.points, values, strict=True)])
+                scope.types = {**types, name: dtype}
         return scope
 
 
@@ -145,6 +183,10 @@ class _Walk:
         data = [node.get("data") for node in nodes]
         if kind in _VARIABLES and self._paired.setdefault(places[0], places) != places:
             raise Unlike(f"{path}: another variable")
+        if (named := _NAMES.get(kind)) is not None:
+            others = [{each: value for each, value in one.items() if each != named} for one in data]
+            name = self._made("ffi.String", self._nodes[0][data[0][named]]["data"])
+            return self._made(kind, {named: name, **self._fields(others, path)})
         if kind == "tirx.PrimFunc" and self._scope is self._network:
             self._scope = _Scope.of_kernel(self._extents(data), len(data))
             try:
@@ -161,8 +203,8 @@ class _Walk:
             return self._append({**nodes[0], **({"data": _same(data, path)} if "data" in nodes[0] else {})})
         return self._made(kind, self._fields(data, path))
 
-    def _extents(self, kernels: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, ...]]:
-        """The extents of operands that differ, one for each module."""
+    def _extents(self, kernels: Sequence[Mapping[str, Any]]) -> Iterator[tuple[tuple[int, ...], str]]:
+        """The extents of operands that differ, one for each module, and their types."""
         operands = zip(*(self._parts(nodes, each["params"]) for nodes, each in self._both(kernels)), strict=True)
         for operand in operands:
             kinds = [nodes[each["data"]["ty"]] for nodes, each in self._both(operand)]
@@ -172,7 +214,8 @@ class _Walk:
                     if all(each["type"] == "ir.IntImm" for each in dimension):
                         values = self._values([each["data"] for each in dimension])
                         if len(set(values)) > 1:
-                            yield values
+                            kind = self._nodes[0][dimension[0]["data"]["ty"]]
+                            yield values, str(kind["data"]["dtype"])
 
     def _both(self, parts: Sequence[Any]) -> Iterator[tuple[list[Any], Any]]:
         return zip(self._nodes, parts, strict=True)
@@ -245,6 +288,8 @@ class _Walk:
         """The node of a formula as an expression of the type `kind`."""
         if not formula.names:
             return self._constant(formula.value({}), kind)
+        if (name := formula.alone) and self._scope.types.get(name, "int64") == self.made[kind]["data"]["dtype"]:
+            return self._variable(name)
         wide = self._type("int64")
         terms = []
         for product in formula.products:
@@ -258,7 +303,7 @@ class _Walk:
     def _quotient(self, quotient: Quotient, kind: int) -> int:
         terms = []
         for name, step in quotient.steps:
-            factors = [self._variable(name), *([self._constant(step, kind)] if step != 1 else [])]
+            factors = [self._wide(name), *([self._constant(step, kind)] if step != 1 else [])]
             terms.append(self._joined("prim.Mul", factors, kind))
         if quotient.constant:
             terms.append(self._constant(quotient.constant, kind))
@@ -276,10 +321,17 @@ class _Walk:
     def _operation(self, operation: str, kind: int, **operands: int) -> int:
         return self._made(operation, {"span": self._no_span(), "ty": kind, **operands})
 
+    def _wide(self, name: str) -> int:
+        """A variable in 64 bits."""
+        wide, variable = self._type("int64"), self._variable(name)
+        narrow = self._scope.types.get(name, "int64") != "int64"
+        return self._operation("prim.Cast", wide, value=variable) if narrow else variable
+
     def _variable(self, name: str) -> int:
         known = self._scope.variables
         if name not in known:
-            known[name] = self._operation("ir.Var", self._type("int64"), name=self._made("ffi.String", name))
+            kind = self._type(self._scope.types.get(name, "int64"))
+            known[name] = self._operation("ir.Var", kind, name=self._made("ffi.String", name))
         return known[name]
 
     def _constant(self, value: int, kind: int) -> int:

@@ -7,12 +7,15 @@ the greatest extents: memory that is large enough for these is large enough for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import tvm
 
+from kintune.compiler.graph.arena import place_in_a_row
 from kintune.compiler.graph.assemble import PlannedProgram, in_kernels, scheduled_with, with_a_kernel
 from kintune.compiler.graph.call_records import called_functions, describe_calls
 from kintune.compiler.graph.generalise import Points, Unlike, generalise
@@ -26,17 +29,18 @@ from kintune.compiler.programs.registry import program_named
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
 from kintune.core.candidate import UNTUNED, Candidate, Sketch
-from kintune.core.execution_plan import ExecutionPlan, KernelCall, OpenExtent, OpenExtents, Operation
+from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, KernelCall, OpenExtent, OpenExtents, Operation
 from kintune.core.extents import Formula
 from kintune.core.model import Combination, Tensor
 from kintune.errors import BuildError, KintuneError, cause_line
+from kintune.runtime.tensors import block_of
 from kintune.search.sketch_program import program_of
 
 __all__ = ["LoweredPoint", "MorePoints", "assemble_open"]
 
 
 class LoweredPoint(NamedTuple):
-    """A network as it was lowered for these extents of its open dimensions."""
+    """A network as it was lowered for these extents of its open dimensions, counted in steps."""
 
     extents: Mapping[str, int]
     lowered: Lowered
@@ -102,8 +106,16 @@ def _assembled(
             plan_network(ready, weights, (), inputs=shaped.inputs, outputs=shaped.outputs, checks=shaped.checks)
         )
     extents = [point.extents for point in points]
-    plan, more = _open_plan(planned, dimensions, extents)
-    general, doubts = generalise(_kernels(called, [each.plan for each in planned], plan), extents)
+    whole = _whole_weights(planned)
+    plan, more = _open_plan(planned, dimensions, extents, whole)
+    operands = {
+        (operation.kernel, position): plan.tensors[tensor].shape
+        for operation in plan.operations
+        if isinstance(operation, KernelCall)
+        for position, tensor in enumerate(operation.tensors)
+        if tensor in whole
+    }
+    general, doubts = generalise(_kernels(called, [each.plan for each in planned], plan), extents, operands)
     if doubts or more:
         raise MorePoints([*doubts, *more])
     kernels = tvm.transform.Sequential(default_schedules(target))(with_a_kernel(general))
@@ -119,10 +131,18 @@ def _kernels(
 ) -> list[tvm.IRModule]:
     """The kernels that are called at each point, under the names of those in the general plan and in their order."""
     modules: list[dict[str, tvm.tirx.PrimFunc]] = [{} for _ in called]
+    known = [
+        {
+            str(each.attrs["global_symbol"]): each
+            for _, each in module.functions_items()
+            if "global_symbol" in each.attrs
+        }
+        for module in called
+    ]
     for operation, *own in zip(general.operations, *(plan.operations for plan in plans), strict=True):
         if isinstance(operation, KernelCall):
-            for module, made, each in zip(called, modules, own, strict=True):
-                function = module[each.kernel].with_attr("global_symbol", operation.kernel)
+            for functions, made, each in zip(known, modules, own, strict=True):
+                function = functions[each.kernel].with_attr("global_symbol", operation.kernel)
                 made[operation.kernel] = function.without_attr(JOINS).without_attr(SLICES)
     return [tvm.IRModule(each) for each in modules]
 
@@ -166,9 +186,15 @@ def _open_ended(name: str, modules: Sequence[tvm.IRModule], candidate: Candidate
 
 
 def _open_plan(
-    planned: Sequence[Planned], dimensions: Sequence[OpenExtent], points: Sequence[Mapping[str, int]]
+    planned: Sequence[Planned],
+    dimensions: Sequence[OpenExtent],
+    points: Sequence[Mapping[str, int]],
+    whole: Collection[int],
 ) -> tuple[ExecutionPlan, tuple[Mapping[str, int], ...]]:
-    """The plan of the greatest extents with the formulas of its numbers, and points at which some are in doubt."""
+    """The plan of the greatest extents with the formulas of its numbers, and points at which some are in doubt.
+
+    Tensors that are `whole` have the shape of the greatest extents at all points.
+    """
     fits = Points(points)
 
     def formulas(*numbers: Sequence[int]) -> tuple[Formula, ...]:
@@ -186,7 +212,7 @@ def _open_plan(
     shapes = {
         number: found
         for number, tensors in enumerate(zip(*(plan.tensors for plan in plans), strict=True))
-        if (found := formulas(*(tensor.shape for tensor in tensors)))
+        if number not in whole and (found := formulas(*(tensor.shape for tensor in tensors)))
     }
     offsets = {
         number: Formula((*Formula.of(greatest.tensors[number].offset - shifts[-1]).products, *found.products))
@@ -198,7 +224,6 @@ def _open_plan(
         for number, checks in enumerate(zip(*(plan.checks for plan in plans), strict=True))
         if (found := formulas(*(check.sizes for check in checks)))
     }
-    _check_weights(planned, shapes)
     opened = OpenExtents(tuple(dimensions), shapes, offsets, sizes)
     plan = msgspec.structs.replace(
         greatest,
@@ -239,20 +264,53 @@ def _compare(plans: Sequence[ExecutionPlan]) -> None:
         raise Unlike("plans of other operations")
 
 
-def _check_weights(planned: Sequence[Planned], shapes: Mapping[int, tuple[Formula, ...]]) -> None:
-    """Check that the weights at each point are those at the greatest, or begin as these do."""
-    greatest = [each.numpy().tobytes() for each in planned[-1].weights]
-    for each in planned[:-1]:
-        if len(each.weights) != len(greatest):
-            raise Unlike("another number of weights")
-        for weight, whole in zip(each.weights, greatest, strict=True):
-            if not whole.startswith(weight.numpy().tobytes()):
-                raise Unlike(f"a weight of shape {tuple(weight.shape)} has other values")
+def _whole_weights(planned: Sequence[Planned]) -> frozenset[int]:
+    """Check that weights are those at the greatest extents, or parts of these; returns inner parts.
+
+    A part that lies at the beginning, such as the first rows of a table, is read with its own shape.  Of others, such
+    as a block of a matrix, kernels read the whole.
+    """
+    held = [_weights_of(each) for each in planned]
+    greatest = held[-1]
+    inner = set()
+    for number, array in greatest.items():
+        for each in held:
+            if number not in each or each[number].dtype != array.dtype:
+                raise Unlike("other weights")
+            if array.tobytes().startswith(each[number].tobytes()):
+                continue
+            if each[number].ndim != array.ndim or not np.array_equal(
+                array[tuple(map(slice, each[number].shape))], each[number]
+            ):
+                raise Unlike(f"a weight of shape {each[number].shape} has other values")
+            inner.add(number)
+    copied = {each.source for each in planned[-1].plan.operations if isinstance(each, Copy)} | {
+        each.condition for each in planned[-1].plan.operations if isinstance(each, Branch)
+    }
+    if inner & copied:
+        raise Unlike("a part of a weight is copied")
+    return frozenset(inner)
+
+
+def _weights_of(planned: Planned) -> dict[int, npt.NDArray[Any]]:
+    """The tensors of a plan that are weights, by their numbers."""
+    blocks = [block_of(weight) for weight in planned.weights]
+    offsets = place_in_a_row([each.data.nbytes for each in blocks]).offsets
+    at = {
+        offset: weight.numpy()
+        for offset, weight, block in zip(offsets, planned.weights, blocks, strict=True)
+        if block.data.nbytes
+    }
+    return {
+        number: at[tensor.offset].reshape(tensor.shape)
+        for number, tensor in enumerate(planned.plan.tensors)
+        if tensor.place == "weights" and tensor.nbytes
+    }
 
 
 def _ranged(inputs: Sequence[Tensor], tensors: Sequence[int], opened: OpenExtents) -> tuple[Tensor, ...]:
     """The inputs with the ranges of their extents."""
-    least = {each.name: each.least for each in opened.dimensions}
+    least = {each.name: each.steps(each.least) for each in opened.dimensions}
     own = {(each.input, each.axis): (each.least, each.greatest, each.step) for each in opened.dimensions}
     made = []
     for number, (tensor, place) in enumerate(zip(inputs, tensors, strict=True)):
