@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
 import msgspec
 import pytest
 from sqlalchemy import text, update
@@ -12,7 +17,7 @@ from kintune.core.knowledge import Knowledge
 from kintune.core.messages import ItemStatus
 from kintune.core.outcome import Outcome, Status
 from kintune.core.stage_results import KnownCandidate, Prepared, StageName, Summary, Taught
-from kintune.records import RunState
+from kintune.records import RunState, Store
 from kintune.records.schema import runs
 from kintune.tuning.front.journal import TuningJournal
 from kintune.workers.engine.journal import JournalEntry
@@ -34,13 +39,65 @@ from tests.support.toy_tools import ToyTools, toy_space, toy_spec
 _MEASURED = (StageName.PROFILE, StageName.CONFIRM)
 
 
-class TestKnown:
-    def first(self, desk: ToyJournals) -> Rehearsal:
-        spec = toy_spec(run_id="first")
-        return Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
+FIRST = toy_spec(run_id="first")
 
-    def test_the_next_run_is_told_what_the_first_measured(self, desk: ToyJournals) -> None:
-        first = self.first(desk)
+
+def run_first(desk: ToyJournals) -> Rehearsal:
+    return Rehearsal(ToyTools, FIRST, journal=desk.journal(FIRST)).run()
+
+
+def run_kin(desk: ToyJournals) -> Rehearsal:
+    """A run of another network."""
+    space = kin_space()
+    return Rehearsal(lambda: ToyTools(space=space), FIRST, Cast(space), journal=desk.journal(FIRST)).run()
+
+
+class Recorded(NamedTuple):
+    """A run, and the records after it, of which each test has a copy."""
+
+    run: Rehearsal
+    records: Path
+
+    @classmethod
+    def of(cls, run: Callable[[ToyJournals], Rehearsal], folder: Path) -> Recorded:
+        with Store.open(folder / "records.sqlite") as store:
+            return cls(run(ToyJournals(store)), folder / "records.sqlite")
+
+    def desk(self, folder: Path) -> Iterator[ToyJournals]:
+        with Store.open(Path(shutil.copy(self.records, folder))) as store:
+            yield ToyJournals(store)
+
+
+@pytest.fixture(scope="module")
+def after_first(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return Recorded.of(run_first, tmp_path_factory.mktemp("first"))
+
+
+@pytest.fixture(scope="module")
+def after_kin(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    return Recorded.of(run_kin, tmp_path_factory.mktemp("kin"))
+
+
+def test_what_is_measured_after_a_run_was_entered_may_be_hidden_from_it(desk: ToyJournals) -> None:
+    hidden: set[str] = set()
+    journal = desk.journal(toy_spec(), hidden=lambda: hidden)
+    run_first(desk)
+    hidden.add("first")
+    assert known_to(journal) == ()
+
+
+class TestKnown:
+    """What the first run measured."""
+
+    @pytest.fixture
+    def first(self, after_first: Recorded) -> Rehearsal:
+        return after_first.run
+
+    @pytest.fixture
+    def desk(self, after_first: Recorded, tmp_path: Path) -> Iterator[ToyJournals]:
+        yield from after_first.desk(tmp_path)
+
+    def test_the_next_run_is_told_what_the_first_measured(self, desk: ToyJournals, first: Rehearsal) -> None:
         known = known_to(desk.journal(toy_spec()))
         told = {fact.candidate.digest: fact for fact in known}
         assert told.keys() == {p.candidate for kind in _MEASURED for p in first.outcomes(kind)}
@@ -48,8 +105,7 @@ class TestKnown:
         confirmed = {p.candidate: p.outcome for p in first.outcomes(StageName.CONFIRM)}
         assert {digest: fact.confirmed for digest, fact in told.items() if fact.confirmed} == confirmed
 
-    def test_it_measures_nothing_twice(self, desk: ToyJournals) -> None:
-        first = self.first(desk)
+    def test_it_measures_nothing_twice(self, desk: ToyJournals, first: Rehearsal) -> None:
         spec = toy_spec(run_id="second")
         second = Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run()
         assert second.finished is not None
@@ -60,20 +116,12 @@ class TestKnown:
         unbuilt = [f.count for f in desk.store.measurements.failures() if f.status is Status.BUILD_TIMED_OUT]
         assert desk.store.counts().measurements == len(timed) + sum(unbuilt)
 
-    def test_what_is_hidden_by_then_is_not_told(self, desk: ToyJournals) -> None:
-        """Another job may have begun, and measured, after this one was entered."""
-        hidden: set[str] = set()
-        journal = desk.journal(toy_spec(), hidden=lambda: hidden)
-        self.first(desk)
-        hidden.add("first")
-        assert known_to(journal) == ()
-
     def test_fresh_is_told_nothing(self, desk: ToyJournals) -> None:
-        self.first(desk)
         assert known_to(desk.journal(toy_spec(), use_known=False)) == ()
 
-    def test_of_another_compiler_it_is_told_the_best_few_as_suggestions(self, desk: ToyJournals) -> None:
-        first = self.first(desk)
+    def test_of_another_compiler_it_is_told_the_best_few_as_suggestions(
+        self, desk: ToyJournals, first: Rehearsal
+    ) -> None:
         known = known_to(desk.journal(toy_spec(), compiler="tvm 1"))
         assert known
         assert all(fact.suggestion for fact in known)
@@ -82,7 +130,6 @@ class TestKnown:
 
     def test_of_other_operands_it_is_told_suggestions_and_measures_for_itself(self, desk: ToyJournals) -> None:
         """A network whose weights stay in the last cache is timed with them there."""
-        self.first(desk)
         spec = msgspec.structs.replace(toy_spec(run_id="small"), cool_bytes=1 << 20)
         journal = desk.journal(spec)
         known = known_to(journal, spec.run_id)
@@ -96,15 +143,13 @@ class TestKnown:
         assert ended(again).trials == 40
 
     def test_features_of_another_version_are_left_out(self, desk: ToyJournals) -> None:
-        self.first(desk)
         spec = toy_spec()
         desk.journal(spec)
         journal = TuningJournal(desk.store, "another version")
         journal.enter(spec, COMPILER, use_known=True)
         assert not any(fact.features for fact in known_to(journal))
 
-    def test_a_run_that_goes_on_is_told_what_it_was_told_at_first(self, desk: ToyJournals) -> None:
-        first = self.first(desk)
+    def test_a_run_that_goes_on_is_told_what_it_was_told_at_first(self, desk: ToyJournals, first: Rehearsal) -> None:
         told = known_to(desk.journal(toy_spec()))
         fact = next(fact for fact in told if fact.confirmed is None and fact.outcome.ok)
         device = toy_spec().device_type.digest
@@ -116,7 +161,6 @@ class TestKnown:
 
     def test_what_was_told_of_a_network_is_told_alike_after_another_lowering(self, desk: ToyJournals) -> None:
         """Lowered without layout conversion, it has other subgraphs."""
-        self.first(desk)
         journal, entry = desk.journal(toy_spec()), preparation()
         told = journal.commit("run", entry)[1]
         prepared = msgspec.msgpack.decode(entry.payload, type=Prepared)
@@ -135,38 +179,32 @@ class TestKin:
 
     SPEC = toy_spec(run_id="kin")
 
+    @pytest.fixture
+    def desk(self, after_kin: Recorded, tmp_path: Path) -> Iterator[ToyJournals]:
+        yield from after_kin.desk(tmp_path)
+
     def taught(self, desk: ToyJournals, spec: JobSpec = SPEC, *, use_known: bool = True) -> Taught:
         kin = desk.journal(spec, use_known=use_known).commit(spec.run_id, preparation())[2]
         assert kin.kind == StageName.KIN
         return msgspec.msgpack.decode(kin.payload, type=Taught)
 
-    def first(self, desk: ToyJournals) -> None:
-        """A run of another network."""
-        space = kin_space()
-        spec = toy_spec(run_id="first")
-        Rehearsal(lambda: ToyTools(space=space), spec, Cast(space), journal=desk.journal(spec)).run()
-
     def test_the_next_run_is_told_of_kin(self, desk: ToyJournals) -> None:
-        self.first(desk)
         taught = self.taught(desk)
         assert {program.subject.workload for program in taught.knowledge.programs} == {"k0", "k1"}
         assert {model.version.family for model in taught.knowledge.models} == {"op:dense0", "op:dense1"}
         assert taught.lost == 0
 
     def test_where_others_were_timed_with_other_operands_they_still_teach(self, desk: ToyJournals) -> None:
-        self.first(desk)
         small = msgspec.structs.replace(self.SPEC, run_id="small", cool_bytes=1 << 20)
         assert self.taught(desk, small).knowledge == self.taught(desk).knowledge
 
     def test_a_run_that_wants_none_is_told_nothing(self, desk: ToyJournals) -> None:
-        self.first(desk)
         assert self.taught(desk, use_known=False) == Taught(Knowledge())
         without = msgspec.structs.replace(self.SPEC.options, kin=False)
         assert self.taught(desk, toy_spec(without, run_id="none")) == Taught(Knowledge())
 
     def test_history_tells_it_again(self, desk: ToyJournals) -> None:
         """Also after its programs were timed again, and better ones were found."""
-        self.first(desk)
         taught = self.taught(desk)
         best = taught.knowledge.programs[0].candidate
         desk.store.measurements.confirm(SPEC_DEVICE, COMPILER, best, Outcome(Status.OK, (1e6,)))
@@ -174,7 +212,6 @@ class TestKin:
         assert msgspec.msgpack.decode(event.payload, type=Taught) == taught
 
     def test_what_is_gone_meanwhile_is_counted(self, desk: ToyJournals) -> None:
-        self.first(desk)
         taught = self.taught(desk)
         version = taught.knowledge.models[0].version
         with desk.store.transaction() as connection:
@@ -185,7 +222,6 @@ class TestKin:
 
     def test_a_kin_run_starts_where_the_first_one_ended(self, desk: ToyJournals) -> None:
         """Few trials bring no less than without."""
-        self.first(desk)
         options = Options(trials=9, strategy=Strategy(round_size=6, foresee_size=3))
         spec = toy_spec(options, run_id="warm")
         warm = ended(Rehearsal(ToyTools, spec, journal=desk.journal(spec)).run())
