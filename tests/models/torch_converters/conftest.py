@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+_LOOKED_UP: list[Sequence[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def _operators_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch looks all operators up for each of its namespaces, twice a model; once will do until there are more."""
+    import torch
+    from torch._export import utils
+
+    look_up = utils._materialize_cpp_cia_ops
+
+    def once() -> None:
+        there = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+        if [there] != _LOOKED_UP:
+            look_up()
+            _LOOKED_UP[:] = [there]
+
+    monkeypatch.setattr(utils, "_materialize_cpp_cia_ops", once)
 
 
 @pytest.fixture
