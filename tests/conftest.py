@@ -19,6 +19,7 @@ from kintune.tuning.front.driver import Ending, OnProgress, Scheduling
 from kintune.tuning.front.request import TuneRequest
 from tests.support.examples import MUTANTS, PROFILE, THOROUGH
 from tests.support.order import long_first
+from tests.support.quick_kernels import QuickKernels
 from tests.support.reports import example_progress, example_report
 from tests.support.tools import OptionalTools
 
@@ -77,12 +78,20 @@ def pytest_configure(config: pytest.Config) -> None:
     # Processes that tests start find what lies in tests/support.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     config.pluginmanager.register(OptionalTools(), "kintune-optional-tools")
+    config.pluginmanager.register(QuickKernels(), "kintune-quick-kernels")
     if os.environ.get(FORBID_SKIPS):
         config.pluginmanager.register(SkipWatch(), "kintune-skip-watch")
 
 
-def pytest_collection_finish() -> None:
-    gc.freeze()  # thousands of tests, none of which is garbage before the end
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Thousands of tests, none of which is garbage before the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)

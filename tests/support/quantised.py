@@ -27,6 +27,7 @@ __all__ = [
     "Written",
     "chosen_by_rule",
     "lowered",
+    "run_lowered",
     "run_onnxruntime",
     "run_untuned",
     "write_layer",
@@ -332,13 +333,18 @@ def run_untuned(
 
     `choose` gives programs for its workloads, as `assemble` takes them.
     """
+    network, target = lowered(written, cpu)
+    return run_lowered(network, target, written, {} if choose is None else choose(network, target))
+
+
+def run_lowered(network: Lowered, target: Any, written: Written, chosen: Mapping[str, Any]) -> NDArray[Any]:
+    """What a lowered network computes on this machine, with the programs that are chosen for its workloads."""
     import tvm
     from tvm import relax
 
     from kintune.compiler.graph.assemble import assemble
 
-    network, target = lowered(written, cpu)
-    program = assemble(network, {} if choose is None else dict(choose(network, target)), target)
+    program = assemble(network, dict(chosen), target)
     machine = relax.VirtualMachine(program.executable, tvm.cpu())
     result = machine["main"](*[tvm.runtime.tensor(values) for values in written.feeds.values()], *program.weights)
     return np.asarray((result if isinstance(result, tvm.runtime.Tensor) else result[0]).numpy())

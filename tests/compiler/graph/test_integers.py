@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -17,26 +18,32 @@ from tests.support.quantised import (
     Layer,
     Matrices,
     lowered,
+    run_lowered,
     run_onnxruntime,
-    run_untuned,
     write_layer,
     write_matrices,
     written_kernels,
 )
+
+if TYPE_CHECKING:
+    from kintune.compiler.graph.lower import Lowered
 
 pytestmark = pytest.mark.tvm
 
 CPU = "cascadelake"
 
 
-def agree(layer: Layer, cpu: str = "") -> None:
+def agree(layer: Layer, cpu: str = "") -> Lowered:
+    """Returns the layer's network, whose result agrees with that of onnxruntime."""
     with tempfile.TemporaryDirectory() as folder:
         written = write_layer(layer, Path(folder))
-        found, expected = run_untuned(written, cpu=cpu), run_onnxruntime(written)
+        network, target = lowered(written, cpu)
+        found, expected = run_lowered(network, target, written, {}), run_onnxruntime(written)
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
     steps = abs(found.astype(np.float64) - expected.astype(np.float64))
     assert steps.max(initial=0) <= written.step * 1.001
     assert (steps > written.step * 0.5).mean() <= (0 if layer.form.startswith("dynamic") else 0.02)
+    return network
 
 
 def kernels(layer: Layer, cpu: str = CPU) -> str:
@@ -159,8 +166,7 @@ def test_bytes_are_what_is_multiplied(layer: Layer) -> None:
     "layer", [each for each in (*EXAMPLES, *UNSIGNED) if "qdq" not in each.form and not each.given]
 )
 def test_without_products_of_bytes_sums_are_exact_in_float32(layer: Layer) -> None:
-    agree(layer, "core-avx2")
-    written = [text for text in kernels(layer, "core-avx2").split("class Module") if "conv" in text or "matmul" in text]
+    written = [text for text in written_kernels(agree(layer, "core-avx2")) if "conv" in text or "matmul" in text]
     assert any("float32" in text for text in written)
     assert not any(re.search(r'(matmul|conv\d?d?\w*) = T.alloc_buffer\([^\n]*"int32"', text) for text in written)
 
@@ -182,8 +188,9 @@ MATRICES = (
 def test_products_of_computed_integers_are_exact(product: Matrices, cpu: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         written = write_matrices(product, Path(folder))
-        found, expected = run_untuned(written, cpu=cpu), run_onnxruntime(written)
-        texts = written_kernels(lowered(written, cpu or CPU)[0])
+        network, target = lowered(written, cpu)
+        found, expected = run_lowered(network, target, written, {}), run_onnxruntime(written)
+        texts = written_kernels(network if cpu else lowered(written, CPU)[0])
     assert found.shape == expected.shape
     np.testing.assert_array_equal(found, expected)
     in_bytes = not cpu and not product.constant and product.left[:-2] in (product.right[:-2], (2, 3), (3,))
