@@ -149,11 +149,12 @@ def _is_undefined(node: _Node, given: Mapping[str, torch.Tensor], results: Seque
     as pi is inexact, remainders of denormal numbers, which are NaN where PyTorch computes vectors, or what overflows in
     half precision, since what does so inside of an operator depends on how it is computed.  Coordinates of samples in
     half precision are off by a hundredth of a pixel.  Dropout is random.  How a matrix is decomposed, or an image
-    resized, decides where infinities and NaN go.
+    resized, decides where infinities and NaN go, also those of the inverse of denormal numbers.
     """
     if node.operands and node.operands[2].get("dropout_p"):
         return True
-    if _SPREADS.match(node.operator) and not all(given[name].isfinite().all() for name in node.reads):
+    whole = (*(given[name] for name in node.reads), *results)
+    if _SPREADS.match(node.operator) and not all(each.isfinite().all() for each in whole):
         return True
     if node.operator.startswith("grid_sampler") and any(given[name].dtype == torch.float16 for name in node.reads):
         return True

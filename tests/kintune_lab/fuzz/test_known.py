@@ -183,3 +183,10 @@ def test_the_middle_of_a_grid_is_as_far_off_as_rounding_leaves() -> None:
     theta = np.full((1, 2, 3), 4e4, np.float32)
     assert 0 < abs(middle * 4e4) < error_of(node, [theta, None]) < 8 * abs(middle * 4e4)
     assert error_of(node, [theta.astype(np.float64), None]) < 1e-10
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_exponential_minus_one_is_off_by_the_rounding_of_one(dtype: str) -> None:
+    x = -np.logspace(-9, -1, 999).astype(dtype)
+    off = np.abs(np.exp(x) - x.dtype.type(1) - np.expm1(x)).max()
+    assert off / 4 < error_of(helper.make_node("Elu", ["x"], ["y"]), [x]) < 2 * off

@@ -24,6 +24,7 @@ T = torch.tensor
         ("nn.functional.scaled_dot_product_attention:dropout_p", [T([1.0])], [T([0.0])], True),
         ("linalg.solve", [T([[1.0]]), T([2.0])], [T([2.0])], False),
         ("linalg.solve", [T([[1.0]]), T([torch.inf])], [T([torch.nan])], True),
+        ("linalg.inv", [T([[1e-40]])], [T([[torch.inf]])], True),
         ("nn.functional.interpolate linear", [T([torch.inf])], [T([torch.nan])], True),
         ("linalg.vector_norm", [T([torch.inf])], [T(torch.inf)], False),
         ("bucketize", [T([0.5]), T([0.0, 1])], [T([1])], False),

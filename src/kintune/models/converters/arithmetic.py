@@ -252,7 +252,7 @@ def _cast_like(node: Node) -> relax.Expr:
 
 def _to(node: Node, dtype: str) -> relax.Expr:
     data = node.required(0)
-    narrow = dtype.startswith(("float8", "float6", "float4")) or dtype.endswith(("int4", "int2"))
+    narrow = dtype.startswith(("float8", "float6_", "float4_")) or dtype.endswith(("int4", "int2"))
     if narrow or not (dtype == "bool" or is_float(dtype) or is_integer(dtype)):
         raise ValueError(f"element type {dtype} is not supported")
     return data if dtype == dtype_of(data) else relax.op.astype(data, dtype)
