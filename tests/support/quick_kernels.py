@@ -20,7 +20,15 @@ from tests.support.examples import PROFILE, THOROUGH
 
 __all__ = ["ROOMS", "QuickKernels"]
 
-ROOMS = ("tests/compiler/graph/test_integers.py", "tests/models/torch_converters/", "tests/support/")
+ROOMS = (
+    "tests/compiler/graph/test_absorb.py",
+    "tests/compiler/graph/test_arena.py",
+    "tests/compiler/graph/test_assemble.py",
+    "tests/compiler/graph/test_integers.py",
+    "tests/compiler/graph/test_tuned_lookups.py",
+    "tests/models/torch_converters/",
+    "tests/support/",
+)
 """Where tests that have the mark `tvm` have such kernels: they compare what many small networks compute."""
 
 
