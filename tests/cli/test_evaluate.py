@@ -24,7 +24,13 @@ class Timed:
     """Stands in for an executable, and keeps what it was asked."""
 
     manifest = SimpleNamespace(
-        model_name="resnet18", threads=2, combinations=(Combination((), ()),), hybrid=None, narrow=None, bounds=()
+        model_name="resnet18",
+        threads=2,
+        combinations=(Combination((), ()),),
+        hybrid=None,
+        narrow=None,
+        bounds=(),
+        exporter="",
     )
 
     def __init__(self) -> None:
@@ -129,6 +135,7 @@ class Several(Timed):
         threads=2,
         hybrid=None,
         bounds=(),
+        exporter="PyTorch 2.13.0",
         narrow=Narrow({"a product": "bf16"}, 0.02, 0.01, Quantised(5, 3)),
         combinations=tuple(Combination((Tensor("ids", (1, n), "int64"),), ()) for n in (16, 32)),
     )
@@ -139,7 +146,8 @@ class Several(Timed):
 
 def test_each_combination_of_shapes_is_timed(kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "open", lambda *_, **__: Several())
-    *said, narrow = kintune("evaluate", "m.kt", "--json", "m.json").out.splitlines()
+    *said, exported, narrow = kintune("evaluate", "m.kt", "--json", "m.json").out.splitlines()
+    assert exported == "The result is made of a program of PyTorch as ONNX, to which PyTorch 2.13.0 has exported it."
     assert narrow == (
         "Narrower than the model's types: 3 of 5 products in int8, 1 subgraph in bf16; error of its "
         "outputs when it was tuned: 0.01 of their norm"

@@ -107,6 +107,11 @@ TOOLS: Mapping[str, Tool] = {
         variables=(POSTGRES,),
     ),
     "torch": Tool("PyTorch", "make setup EXTRA_PACKAGES=torch", packages=("torch",)),
+    "onnxscript": Tool(
+        "PyTorch's exporter to ONNX",
+        "make setup EXTRA_PACKAGES='torch onnxscript'",
+        packages=("onnxscript", "onnx_ir"),
+    ),
     "openvino": Tool("OpenVINO", "make setup EXTRA_PACKAGES=openvino", packages=("openvino",)),
     "pyarrow": Tool("PyArrow", "make setup EXTRA_PACKAGES=pyarrow", packages=("pyarrow",)),
     "ray": Tool("Ray", "make setup EXTRA_PACKAGES=ray", packages=("ray",)),

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -49,6 +50,19 @@ def model(tmp_path: Path) -> str:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     (tmp_path / "metrics.py").write_text(METRICS.replace("[1.0, 2.0]", "__import__('numpy').float32([1.0, 2.0])"))
     return str(path)
+
+
+@pytest.mark.needs("torch")
+def test_a_program_of_pytorch_is_scored_as_pytorch_runs_it(model: str, tmp_path: Path) -> None:
+    import torch
+
+    class Negative(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return {"y": -x, "none": None, "sum": x.sum()}
+
+    torch.export.save(torch.export.export(Negative(), (torch.zeros(2),)), tmp_path / "negative.pt2")
+    metric = Metric("metrics", "total", str(tmp_path), 0.1)
+    assert score(ScoreOrder(metric, 1, exported=str(tmp_path / "negative.pt2"))) == -3.0
 
 
 def order(model: str, function: str, module: str = "metrics", *, held_back: bool = False) -> ScoreOrder:

@@ -76,7 +76,8 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     calls in their order, where `--kernels` asked for them; `hybrid` says what runs where in a model that runs partly in
     onnxruntime, of which they are the nodes; `narrow` what computes narrower than the model's types.  `variants` are
     those of a file for CPUs, `variant` is the number of the one that was timed; 0 for a GPU.  `bounds` says of each
-    plan how many of its kernels are proven to stay inside of their buffers; it is empty for a GPU.
+    plan how many of its kernels are proven to stay inside of their buffers; it is empty for a GPU.  `exporter` names
+    what exported a program of PyTorch to ONNX, where the result was made of that.
 
     Runs with a large `spread`, (p90 - p10) / median, are timed once more, and the timing with the smaller one counts.
     `uncertain` has a line on each number that is out of proportion even so.
@@ -106,6 +107,7 @@ class EvaluateDocument(msgspec.Struct, frozen=True, kw_only=True):
     combinations: tuple[EvaluateDocument, ...] = ()
     uncertain: tuple[str, ...] = ()
     bounds: tuple[KernelBounds, ...] = ()
+    exporter: str = ""
 
 
 class _Way(NamedTuple):
@@ -172,7 +174,7 @@ def command(
     for each in documents:
         for line in _lines(each, opened.manifest.threads):
             echo(line, json_target)
-    of_file = _bounds_lines, _precision_lines, _hybrid_lines, _variant_lines
+    of_file = _bounds_lines, _exporter_lines, _precision_lines, _hybrid_lines, _variant_lines
     for line in (line for lines in of_file for line in lines(document)):
         echo(line, json_target)
 
@@ -209,6 +211,7 @@ def _document(
         shapes={} if combination is None else combination.shapes,
         uncertain=_uncertain(timed, calls, is_hybrid=manifest.hybrid is not None),
         bounds=manifest.bounds if manifest.hybrid is None else kernel_bounds(executable),
+        exporter=manifest.exporter,
     )
 
 
@@ -293,6 +296,12 @@ def _bounds_lines(document: EvaluateDocument) -> Iterator[str]:
     """How many kernels are known to stay inside of their buffers."""
     if said := KernelBounds.described(document.bounds):
         yield said
+
+
+def _exporter_lines(document: EvaluateDocument) -> Iterator[str]:
+    """How a program of PyTorch came here, if not as it is."""
+    if document.exporter:
+        yield f"The result is made of a program of PyTorch as ONNX, to which {document.exporter} has exported it."
 
 
 def _variant_lines(document: EvaluateDocument) -> Iterator[str]:

@@ -20,6 +20,7 @@ from kintune.core.workload import Subgraph
 __all__ = [
     "ALONE_FILE",
     "BOARD_FILE",
+    "EXPORTED_FILE",
     "QUANTISED_DATA",
     "QUANTISED_FILE",
     "UNPROVEN",
@@ -58,7 +59,10 @@ QUANTISED_FILE = ".int8.onnx"
 """Suffix of the model once it is quantised, where the user has asked for that."""
 
 QUANTISED_DATA = ".data"
-"""Suffix, after that, of the weights of such a model, where they are too large for the file itself."""
+"""Suffix, after that or `EXPORTED_FILE`, of the weights of a model, where they are too large for the file itself."""
+
+EXPORTED_FILE = ".exported.onnx"
+"""Suffix, after the digest of a program of PyTorch, of the ONNX file to which it was exported."""
 
 BOARD_FILE = ".board"
 """Suffix, after any of the others, of the same network for the virtual machine of a board behind an RPC server."""

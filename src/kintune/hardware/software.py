@@ -28,7 +28,7 @@ TVM_FFI_RANGE = ((0, 1, 14), (0, 1, 15))
 
 _TVM_FFI_REQUIREMENT = "apache-tvm-ffi>=0.1.14.post0,<0.1.15"
 _REQUIRED = ("msgspec", "numpy", "onnx", "onnxruntime", "onnxslim", "sqlalchemy", "xgboost-cpu")
-_OPTIONAL = ("openvino", "torch")
+_OPTIONAL = ("onnxscript", "openvino", "torch")
 _PYTHONS = ((3, 10), (3, 14))  # the first and the last that were tried
 _LOAD_TIMEOUT_S = 120
 

@@ -28,6 +28,7 @@ __all__ = [
     "fit_constants",
     "fixed_inputs",
     "open_program",
+    "output_names",
     "placeholders",
 ]
 
@@ -132,3 +133,27 @@ def placeholders(program: torch.export.ExportedProgram) -> dict[str, Any]:
 def dimensions(node: Any) -> tuple[Dimension, ...]:
     """The shape of an input; open dimensions by their names."""
     return tuple(size if isinstance(size, int) else str(size) for size in node.meta["val"].shape)
+
+
+def output_names(program: torch.export.ExportedProgram) -> list[str]:
+    """Names of the outputs that are tensors, by the structure that `forward` returns: keys, fields, or positions."""
+    from torch.export.graph_signature import OutputKind, TensorArgument
+    from torch.utils import _pytree as pytree
+
+    arguments = [s.arg for s in program.graph_signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
+    structure = program.call_spec.out_spec
+    kept = [isinstance(argument, TensorArgument) for argument in arguments]
+    if len(arguments) == 1 or structure is None:
+        return ["output"] * sum(kept)
+    leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(len(kept))), structure))
+    paths = [".".join(_key_text(key) for key in keys) for keys, _ in leaves]
+    named = [text if text and not text[0].isdigit() else f"output_{text or i}" for i, text in enumerate(paths)]
+    return [name for name, tensor in zip(named, kept, strict=True) if tensor]
+
+
+def _key_text(key: Any) -> str:
+    """The text of one step of a path into a structure."""
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)

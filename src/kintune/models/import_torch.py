@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kintune.core.model import ModelRef
 from kintune.errors import ModelError, cause_line
-from kintune.models.exported_program import digest_of_program, fit_constants, open_program
+from kintune.models.exported_program import digest_of_program, fit_constants, open_program, output_names
 from kintune.models.imported_module import complete_model
 from kintune.models.model import ImportedModel
 from kintune.models.quiet import quiet
@@ -29,7 +29,7 @@ def load_exported(ref: ModelRef) -> ImportedModel:
     """
     require_torch()
     # These modules import PyTorch, which need not be installed.
-    from kintune.models.torch_converters.prepare import input_names, output_names, prepare
+    from kintune.models.torch_converters.prepare import input_names, prepare
     from kintune.models.torch_converters.program import translate
 
     path = Path(ref.source)

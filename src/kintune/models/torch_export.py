@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
     import torch
 
-__all__ = ["export_module", "require_torch"]
+__all__ = ["EXPORTER", "export_module", "require_exporter", "require_torch"]
+
+EXPORTER = "onnxscript"
+"""The package with which PyTorch exports programs to ONNX."""
 
 
 def require_torch() -> ModuleType:
@@ -39,6 +43,16 @@ def require_torch() -> ModuleType:
         raise OrderError("PyTorch models need PyTorch; first run: pip install 'kintune[torch]'") from error
     installed: ModuleType = torch
     return installed
+
+
+def require_exporter(why: str) -> None:
+    """Check that PyTorch's exporter to ONNX can be used; `why` begins the message, and names the model.
+
+    Raises:
+        OrderError: it cannot, saying how to install it.
+    """
+    if find_spec(EXPORTER) is None:
+        raise OrderError(f"{why} needs {EXPORTER}, PyTorch's exporter to ONNX; first run: pip install 'kintune[torch]'")
 
 
 def export_module(

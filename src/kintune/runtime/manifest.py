@@ -70,6 +70,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     compute; it is empty in files of earlier versions, and in those for a GPU.  `narrow` says what computes narrower
     than the model's types; None where nothing does.  With `keep_denormals`, denormal numbers are not flushed to zero.
     `bounds` says of each plan which kernels are known to stay inside of their buffers; like `calls`, it may be empty.
+    `exporter` names what exported the program of PyTorch to the ONNX graph that it was made of; empty of other models.
     """
 
     model_name: str
@@ -92,6 +93,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     narrow: Narrow | None = None
     keep_denormals: bool = False
     bounds: tuple[KernelBounds, ...] = ()
+    exporter: str = ""
 
     @property
     def capabilities(self) -> Capabilities:

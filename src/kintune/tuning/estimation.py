@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
@@ -305,15 +306,15 @@ def prepare(ref: ModelRef, about: DeviceDescription) -> Prepared:
         InputError: the model cannot be used.
         EngineError: its import crashes.
     """
-    spec = JobSpec(
-        run_id="estimate",
-        model=ref,
-        device_type=about.device_type,
-        protocol=about.protocol,
-        options=Options(trials=1),
-        output=os.devnull,
-    )
-    with interview("kintune.tuning.job.process") as job:
+    with TemporaryDirectory(prefix="kintune-estimate-") as directory, interview("kintune.tuning.job.process") as job:
+        spec = JobSpec(
+            run_id="estimate",
+            model=ref,
+            device_type=about.device_type,
+            protocol=about.protocol,
+            options=Options(trials=1),
+            output=os.path.join(directory, "estimate"),
+        )
         return msgspec.msgpack.decode(job.first_work("estimate", msgspec.msgpack.encode(spec)), type=Prepared)
 
 

@@ -32,7 +32,7 @@ _Run = Callable[[Mapping[str, Any]], dict[str, Array]]
 
 
 class ScoreOrder(msgspec.Struct, frozen=True):
-    """Score the network in an ONNX file or in an executable; exactly one of the two is given.
+    """Score the network in an ONNX file, a PyTorch exported program, or an executable; exactly one of them is given.
 
     `held_back` asks a function that has a parameter of this name for the data that no choice has seen.
     """
@@ -40,6 +40,7 @@ class ScoreOrder(msgspec.Struct, frozen=True):
     metric: Metric
     threads: int
     onnx: str | None = None
+    exported: str | None = None
     executable: str | None = None
     held_back: bool = False
 
@@ -162,6 +163,13 @@ def _runner(order: ScoreOrder) -> _Run:
 
         executable = opening.open(order.executable)
         return lambda inputs: executable.run(inputs, threads=order.threads)
+    if order.exported is not None:
+        from kintune.validate.baselines import BaselineModel
+        from kintune.validate.baselines.torch_compile import TorchCompile
+
+        program = TorchCompile(exact=True)
+        program.load(BaselineModel(exported=order.exported), order.threads)
+        return program.run_named
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

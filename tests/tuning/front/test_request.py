@@ -13,7 +13,7 @@ from kintune.core.config import Metric, Options, TuneConfig
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW
 from kintune.core.measurement_protocol import MeasurementProtocol
 from kintune.core.model import Constant, ModelRef
-from kintune.errors import InputError
+from kintune.errors import InputError, OrderError
 from kintune.testing.small_onnx import write_small_onnx
 from kintune.tuning.front.request import TuneRequest, check_until, request_of, run_key
 from kintune.wire import confinement
@@ -217,10 +217,20 @@ def test_a_precision_that_makes_no_sense_is_refused(tmp_path: Path, config: dict
     assert said in str(error.value)
 
 
-def test_only_onnx_models_are_quantised(tmp_path: Path) -> None:
-    config = TuneConfig(precision="int8", calibrate=str(tmp_path), output=str(tmp_path / "net.kt"))
-    with pytest.raises(InputError, match="net: only ONNX models are quantised; export it to ONNX"):
+@pytest.mark.parametrize("option", ["--calibrate", "--weights", "--other-shapes"])
+def test_what_works_on_onnx_graphs_needs_pytorchs_exporter(option: str, tmp_path: Path) -> None:
+    (tmp_path / "one.npz").touch()
+    options: dict[str, dict[str, Any]] = {
+        "--calibrate": {"precision": "int8", "calibrate": str(tmp_path)},
+        "--weights": {"weights": 4},
+        "--other-shapes": {"other_shapes": "onnxruntime"},
+    }
+    config = TuneConfig(output=str(tmp_path / "net.kt"), **options[option])
+    said = rf"^net: {option} needs onnxscript, PyTorch's exporter to ONNX; first run: pip install 'kintune\[torch\]'$"
+    with pytest.raises(OrderError, match=said):
         request_of(ModelRef("exported", "net.pt2", "net"), config)
+    assert request_of(ONNX_MODEL, config).output
+    assert request_of(ModelRef("exported", "net.pt2", "net"), TuneConfig(output=config.output)).output
 
 
 def test_calibration_files_are_named_one_by_one(tmp_path: Path) -> None:
@@ -232,8 +242,10 @@ def test_calibration_files_are_named_one_by_one(tmp_path: Path) -> None:
 
 def test_a_metric_is_for_files_alone(tmp_path: Path) -> None:
     config = TuneConfig(precision="auto", metric="m.py:f", max_drop=0.1, output=str(tmp_path / "net.kt"))
-    with pytest.raises(InputError, match="a metric scores ONNX files"):
+    with pytest.raises(InputError, match="a metric scores models in files"):
         request_of(ModelRef("zoo", "resnet18", "resnet18"), config)
+    with pytest.raises(InputError, match=r"there is no file m\.py"):
+        request_of(ModelRef("exported", "net.pt2", "net"), config)
 
 
 def test_a_metric_is_for_models_without_constants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,8 +278,6 @@ def test_weights_of_fewer_bits_have_an_error_budget(tmp_path: Path) -> None:
     config = TuneConfig(weights=4, max_error=0.1, output=str(tmp_path / "net.kt"))
     options = request_of(ONNX_MODEL, config).options
     assert (options.weights, options.error_budget, options.precisions) == (4, 0.1, frozenset())
-    with pytest.raises(InputError, match="only ONNX models are quantised"):
-        request_of(ModelRef("exported", "net.pt2", "net"), config)
 
 
 @pytest.mark.parametrize(

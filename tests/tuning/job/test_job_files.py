@@ -41,6 +41,9 @@ def test_a_job_reads_copies_and_speaks_of_the_fronts_files(staging: Path) -> Non
     assert files.inputs == FRONT.input_files
     assert files.named(files.spec.model.source) == "/front/net.onnx"
     assert files.named("/somewhere/else.onnx") == "/somewhere/else.onnx"
+    written = JobFiles.place_of("/front/net.kt.ab.exported.onnx")
+    assert written == str(staging / "made" / "net.kt.ab.exported.onnx")
+    assert files.named(written) == "/front/net.kt.ab.exported.onnx"
     assert files.named(None) is None
     with pytest.raises(ModelError, match=r"^/front/net\.onnx: is empty$"), files.named_in_errors():
         raise ModelError(f"{files.spec.model.source}: is empty")

@@ -51,6 +51,7 @@ def describe_build(
     sketches: Iterable[Sketch] = (),
     narrow: Narrow | None = None,
     keep_denormals: bool = False,
+    exporter: str = "",
 ) -> Manifest:
     """The manifest of a network that is built now, with the versions of this Kintune and this TVM.
 
@@ -58,7 +59,8 @@ def describe_build(
     the programs may use; those of `BY_TEXT` only if one of `sketches`, those of the chosen programs, uses them.
 
     `cpu` is the name of the CPU on which the programs were chosen, if it is known.  `narrow` says which of them compute
-    in narrower types than the model's.  Denormal numbers are flushed to zero unless `keep_denormals`.
+    in narrower types than the model's.  Denormal numbers are flushed to zero unless `keep_denormals`.  `exporter` is as
+    in `Manifest`.
     """
     return Manifest(
         model_name=model_name,
@@ -78,6 +80,7 @@ def describe_build(
         more=tuple(more),
         narrow=narrow,
         keep_denormals=keep_denormals,
+        exporter=exporter,
     )
 
 

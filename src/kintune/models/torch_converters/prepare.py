@@ -14,7 +14,7 @@ from kintune.errors import ModelError
 from kintune.models.exported_program import dimensions, fixed_inputs, placeholders
 from kintune.models.torch_converters import recurrent
 
-__all__ = ["input_names", "output_names", "prepare"]
+__all__ = ["input_names", "prepare"]
 
 _KEPT: tuple[str, ...] = ("scaled_dot_product_attention.default", "linear.default", "matmul.default", "roll.default")
 _KEPT += tuple(f"{kind}_pad{n}d.default" for kind in ("reflection", "replication") for n in (1, 2, 3))
@@ -49,27 +49,6 @@ def prepare(
 def input_names(program: torch.export.ExportedProgram) -> list[str]:
     """Names of the inputs that are tensors; numbers were fixed when the program was exported."""
     return list(placeholders(program))
-
-
-def output_names(program: torch.export.ExportedProgram) -> list[str]:
-    """Names of the outputs that are tensors, by the structure that `forward` returns: keys, fields, or positions."""
-    arguments = [s.arg for s in program.graph_signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
-    structure = program.call_spec.out_spec
-    kept = [isinstance(argument, TensorArgument) for argument in arguments]
-    if len(arguments) == 1 or structure is None:
-        return ["output"] * sum(kept)
-    leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(len(kept))), structure))
-    paths = [".".join(_key_text(key) for key in keys) for keys, _ in leaves]
-    named = [text if text and not text[0].isdigit() else f"output_{text or i}" for i, text in enumerate(paths)]
-    return [name for name, tensor in zip(named, kept, strict=True) if tensor]
-
-
-def _key_text(key: Any) -> str:
-    """The text of one step of a path into a structure."""
-    for attribute in ("key", "idx", "name"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
 
 
 def _specialised(

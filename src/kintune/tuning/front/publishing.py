@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from kintune.core.stage_requests import kernel_name
 from kintune.core.stage_results import (
     ALONE_FILE,
     BOARD_FILE,
+    EXPORTED_FILE,
     QUANTISED_DATA,
     QUANTISED_FILE,
     UNPROVEN,
@@ -115,6 +117,8 @@ def discard(output: str) -> None:
     for suffix in (UNPROVEN, UNTUNED_FILE, *quantised, *alone):
         Path(f"{output}{suffix}").unlink(missing_ok=True)
         Path(f"{output}{suffix}{BOARD_FILE}").unlink(missing_ok=True)
+    for exported in Path(output).parent.glob(f"{glob.escape(Path(output).name)}.*{EXPORTED_FILE}*"):
+        exported.unlink(missing_ok=True)
 
 
 def _slower(proof: ValidationResult) -> bool:

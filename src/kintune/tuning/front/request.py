@@ -168,6 +168,7 @@ def _check_precision(config: TuneConfig, model: ModelRef) -> None:
 
     Raises:
         InputError: they do not; the line says why.
+        OrderError: a program of PyTorch has to be exported to ONNX for them, and what that takes is not installed.
     """
     if not _capabilities(config).narrow:
         if config.precision != "fp32":
@@ -183,10 +184,12 @@ def _check_precision(config: TuneConfig, model: ModelRef) -> None:
         dashes="--",
         how_to_calibrate="give --calibrate FILE.npz or a directory of such files",
     )
-    quantising = {"--weights": config.weights, "--calibrate": config.calibrate}
-    named = [option for option, value in quantising.items() if value is not None]
-    if named and model.kind == EXPORTED:
-        raise InputError(f"{model.name}: only ONNX models are quantised; export it to ONNX, or leave {named[0]} out")
+    asked = {"--weights": config.weights is not None, "--calibrate": config.calibrate is not None}
+    asked["--other-shapes"] = config.other_shapes == "onnxruntime"
+    if model.kind == EXPORTED and any(asked.values()):
+        from kintune.models.torch_export import require_exporter  # it imports numpy
+
+        require_exporter(f"{model.name}: {next(option for option in asked if asked[option])}")
 
 
 def _compared(config: TuneConfig) -> tuple[str, ...]:
@@ -200,8 +203,8 @@ def _capabilities(config: TuneConfig) -> Capabilities:
 
 
 def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
-    if model.kind != ONNX:
-        raise InputError(f"{model.name}: other shapes run in onnxruntime only if the model is an ONNX file")
+    if model.kind == ZOO:
+        raise InputError(f"{model.name}: other shapes run in onnxruntime only if the model is a file")
     if not _capabilities(config).other_runtimes:
         raise InputError(f"{model.name}: other shapes run in onnxruntime only if the result is for a CPU")
     if not config.onnxruntime:
@@ -220,8 +223,8 @@ def _metric(config: TuneConfig, model: ModelRef) -> Metric | None:
         return None
     if config.max_error is not None:
         raise InputError("metric and max_error are two measures of one thing: leave one of the two out")
-    if model.kind != ONNX:
-        raise InputError(f"{model.name}: a metric scores ONNX files; this model is none")
+    if model.kind == ZOO:
+        raise InputError(f"{model.name}: a metric scores models in files; this one is none")
     if model.constants:
         bound = next(iter(model.constants))
         raise InputError(

@@ -21,6 +21,7 @@ from kintune.core.stage_results import Summary
 from kintune.core.version import FEATURES, __version__
 from kintune.errors import InputError, JobFailed, KintuneError, StorageError
 from kintune.hardware.cpu import data_caches
+from kintune.models.ref import ONNX
 from kintune.records import Run, RunState, Store
 from kintune.tuning.front.failure import failure_report
 from kintune.tuning.front.placement import MeasurementSite
@@ -90,12 +91,13 @@ class TuningRun:
         """
         from kintune.validate.score import ScoreOrder, score  # these import numpy
 
-        metric = self.request.options.metric
+        model, metric = self.request.model, self.request.options.metric
         if metric is None or self._unfinished is not None:
             return
         notify(f"computing {metric.name} of the original model")
         begun = time.monotonic()
-        reference = score(ScoreOrder(metric, self._site.threads, onnx=self.request.model.source), log)
+        onnx, exported = (model.source, None) if model.kind == ONNX else (None, model.source)
+        reference = score(ScoreOrder(metric, self._site.threads, onnx, exported), log)
         metric = msgspec.structs.replace(metric, reference=reference, seconds=time.monotonic() - begun)
         options = msgspec.structs.replace(self.request.options, metric=metric)
         self.request = msgspec.structs.replace(self.request, options=options)

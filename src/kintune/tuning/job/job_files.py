@@ -40,8 +40,10 @@ class JobFiles:
         return self._asked.input_files
 
     def named(self, path: str | None) -> str | None:
-        """Returns the front's path of a file that this process reads; only that of the model may differ."""
-        return self._asked.model.source if path == self.spec.model.source else path
+        """Returns the front's path of a file that this process reads: the model, or one that it has written."""
+        if path == self.spec.model.source:
+            return self._asked.model.source
+        return None if path is None else self.named_beside(path, self._asked.output)
 
     @contextmanager
     def named_in_errors(self) -> Iterator[None]:
@@ -52,6 +54,12 @@ class JobFiles:
             here, there = self.spec.model.source, self._asked.model.source
             error.args = tuple(each.replace(here, there) if isinstance(each, str) else each for each in error.args)
             raise
+
+    @staticmethod
+    def named_beside(path: str, output: str) -> str:
+        """Returns the front's path of a file, if this process has written it beside its place of the front's output."""
+        named = os.path.join(os.path.dirname(output), os.path.basename(path))
+        return named if place_of(named) == path else path
 
     @staticmethod
     def place_of(path: str) -> str:

@@ -1,9 +1,13 @@
-"""Loads the model of a job: as it is, quantised, or partitioned, with what its processor and the user allow."""
+"""Loads the model of a job: as it is, quantised, or partitioned, with what its processor and the user allow.
+
+A program of PyTorch is exported to ONNX first where an option works on ONNX graphs, or the program cannot be imported.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 import tvm
@@ -11,9 +15,11 @@ import tvm
 from kintune.compiler.graph.workload import StandaloneWorkload
 from kintune.core.capabilities import FOR_INT8
 from kintune.core.config import JobSpec
-from kintune.core.stage_results import QUANTISED_FILE
-from kintune.errors import ModelError, ShapeError, UnsupportedValues
+from kintune.core.stage_results import EXPORTED_FILE, QUANTISED_DATA, QUANTISED_FILE
+from kintune.errors import KintuneError, ModelError, OrderError, ShapeError, UnsupportedValues
 from kintune.models.onnx_path import onnx_path_of
+from kintune.models.ref import EXPORTED
+from kintune.models.torch_to_onnx import exported_to_onnx, exporter
 from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.networks import Networks, load_networks
 from kintune.tuning.job.partitioning import RefusedByOnnxRuntime, can_partition, load_partitioned
@@ -25,13 +31,62 @@ __all__ = ["load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
 
 _log = logging.getLogger(__name__)
 
+_Loaded: TypeAlias = "tuple[Networks, tuple[str, ...], QuantisedModel | None]"
+"""The networks to tune, the nodes handed over to onnxruntime, and the quantised model or None."""
 
-def load_quantised(spec: JobSpec, target: tvm.target.Target) -> tuple[Networks, tuple[str, ...], QuantisedModel | None]:
+
+def load_quantised(spec: JobSpec, target: tvm.target.Target) -> _Loaded:
     """Returns the networks to tune, the nodes handed over to onnxruntime, and the quantised model or None.
 
     The model is quantised where the user has asked for it and the processor can use it.  The networks' `onnx_path`
     stays that of the user's model, which other runtimes run.
+
+    Raises:
+        OrderError: the model is a program of PyTorch, and PyTorch, or its exporter to ONNX, is not installed.
+        ModelError: the model cannot be used.
     """
+    if spec.model.kind != EXPORTED:
+        return _load_file(spec, target)
+    options = spec.options
+    if spec.calibration_files or options.weights or options.other_shapes == "onnxruntime" or spec.handed_over:
+        return _load_by_onnx(spec, target, "an option works on ONNX graphs")
+    try:
+        return _load_file(spec, target)
+    except ShapeError:
+        raise
+    except ModelError as error:
+        try:
+            return _load_by_onnx(spec, target, f"as it is, {_said(error, spec)}")
+        except (ModelError, OrderError) as refused:
+            _log.info(f"not loaded by way of ONNX either: {refused}")
+            if str(refused) == str(error):
+                raise
+            raise ModelError(f"{error}; {_said(refused, spec)}") from refused
+
+
+def _said(error: KintuneError, spec: JobSpec) -> str:
+    """What an error says, without the model's name."""
+    return str(error).removeprefix(f"{spec.model.source}: ")
+
+
+def _load_by_onnx(spec: JobSpec, target: tvm.target.Target, why: str) -> _Loaded:
+    """Has a program of PyTorch exported to an ONNX file beside the job's output, and loads that."""
+    program = spec.model.source
+    ref = exported_to_onnx(spec.model, JobFiles.place_of(spec.output), EXPORTED_FILE)
+    for suffix in (QUANTISED_DATA, ""):
+        JobFiles.hand_over(f"{JobFiles.named_beside(ref.source, spec.output)}{suffix}")
+    try:
+        networks, handed_over, made = _load_file(msgspec.structs.replace(spec, model=ref), target)
+    except KintuneError as error:
+        error.args = tuple(str(each).replace(ref.source, f"{program}, as ONNX") for each in error.args)
+        raise
+    note = f"the result is made of the program as ONNX, to which {exporter()} has exported it: {why}"
+    networks = networks._replace(exported_path=program, exporter=exporter(), notes=(note, *networks.notes))
+    return networks, handed_over, made
+
+
+def _load_file(spec: JobSpec, target: tvm.target.Target) -> _Loaded:
+    """Loads an ONNX file, or imports a program of PyTorch as it is."""
     if not spec.calibration_files and not spec.options.weights:
         return *_load(spec, target), None
     if spec.calibration_files and not FOR_INT8.intersection(spec.device_type.isa):

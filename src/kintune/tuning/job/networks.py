@@ -70,7 +70,8 @@ class Networks(NamedTuple):
     """All networks of a job.
 
     `name` is the model's; the files and `constants` are for others to run (see `ImportedModel`).  `notes`
-    has a line on each thing that the user should know; `conservative` says how they were lowered.
+    has a line on each thing that the user should know; `conservative` says how they were lowered.  `exporter` names
+    what has exported a program of PyTorch to the ONNX file; empty where it was imported as it is.
 
     Of a model that runs partly in onnxruntime, a network is a region of its graph, and `hybrid` has the rest; there may
     be none then.  Otherwise there is one for each combination of shapes.
@@ -84,6 +85,7 @@ class Networks(NamedTuple):
     conservative: bool
     notes: tuple[str, ...]
     hybrid: PartitionedModel | None = None
+    exporter: str = ""
 
     @property
     def digest(self) -> str:

@@ -54,7 +54,6 @@ from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
 from kintune.tuning.job.job_files import JobFiles
 from kintune.tuning.job.loading import load_quantised, may_run_in_onnxruntime, sums_of_bytes
 from kintune.tuning.job.networks import Networks, ShapedNetwork
-from kintune.tuning.job.partitioning import can_partition
 from kintune.tuning.job.quantised_file import QuantisedModel
 from kintune.tuning.job.region_check import first_wrong_node
 from kintune.validate.baselines import BaselineModel, run_on, takes
@@ -111,6 +110,7 @@ class TvmBackend:
             Processor.of(spec.device_type.isa, spec.protocol.threads, spec.caches),
             spec.cores,
         )
+        may_return = may_run_in_onnxruntime(spec) and networks.onnx_path is not None
         first, *more = networks.combinations
         return Prepared(
             model_name=networks.name,
@@ -125,8 +125,8 @@ class TvmBackend:
             more=tuple(more),
             hybrid=networks.hybrid is not None,
             handed_over=handed_over,
-            can_hand_over=may_run_in_onnxruntime(spec) and can_partition(spec.model),
-            may_return=may_run_in_onnxruntime(spec) and networks.onnx_path is not None,
+            can_hand_over=may_return and not spec.model.more_shapes,
+            may_return=may_return,
             quantised=None if self._quantised is None else self._quantised.quantised,
             on_bytes=self._on_bytes,
         )
@@ -403,7 +403,7 @@ class TvmBackend:
         chosen: Mapping[str, Candidate],
         more: Sequence[Combination] = (),
     ) -> Manifest:
-        spec, _ = self._ready()
+        spec, networks = self._ready()
         return describe_build(
             model_name=name,
             model_digest=digest,
@@ -418,6 +418,7 @@ class TvmBackend:
             sketches=[self._sketches[each.sketch] for each in chosen.values() if each.sketch != UNTUNED],
             narrow=self._narrow(chosen),
             keep_denormals=spec.options.keep_denormals,
+            exporter=networks.exporter,
         )
 
     def _precisions(self, networks: Sequence[ShapedNetwork], chosen: Mapping[str, Candidate]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kintune.core.dtypes import numpy_dtype
+from kintune.models.exported_program import output_names
 from kintune.runtime.inputs import Array
 from kintune.validate.baselines.baseline import BaselineModel
 from kintune.validate.numerics import perturbed
@@ -49,6 +50,20 @@ class TorchCompile:
 
     def prepare(self, subject: BaselineModel, threads: int, inputs: Mapping[str, Array]) -> None:
         """Load the program, and compile it by a first run."""
+        self.load(subject, threads)
+        self.feed(inputs)
+        if self._exact:
+            return
+        import torch
+        import torch._inductor.config as inductor
+
+        inductor.freezing = True
+        inductor.compile_threads = 1
+        self._function = torch.compile(self._function)
+        self.run()
+
+    def load(self, subject: BaselineModel, threads: int) -> None:
+        """Load the program, to be run operator by operator."""
         import torch
 
         torch.set_num_threads(threads)
@@ -56,15 +71,6 @@ class TorchCompile:
         program = torch.export.load(subject.exported)
         self._function, self._subject = program.module(), subject
         self._module, self._program = self._function, program
-        self.feed(inputs)
-        if self._exact:
-            return
-        import torch._inductor.config as inductor
-
-        inductor.freezing = True
-        inductor.compile_threads = 1
-        self._function = torch.compile(self._function)
-        self.run()
 
     def feed(self, inputs: Mapping[str, Array]) -> None:
         """Keep the inputs in the structure of the exported program; its arguments that are no tensors are fixed."""
@@ -100,6 +106,11 @@ class TorchCompile:
             outputs = self._function(*self._arguments, **self._keywords)
         leaves = torch.utils._pytree.tree_leaves(outputs)
         return [_array(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+    def run_named(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Run once on these inputs; returns the outputs by name."""
+        self.feed({name: np.asarray(values) for name, values in inputs.items()})
+        return dict(zip(output_names(self._program), self.run(), strict=True))
 
 
 class TorchFlushing(TorchCompile):
