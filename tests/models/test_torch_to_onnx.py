@@ -42,9 +42,9 @@ def saved(module: Any, arguments: tuple[Any, ...], path: Path, **options: Any) -
 def net(tmp_path: Path) -> ModelRef:
     torch.manual_seed(0)
     batch = {0: torch.export.Dim("batch", min=2, max=64)}
-    return saved(
-        Net(), (torch.zeros(4, 6), 2.0, torch.zeros(8)), tmp_path / "net.pt2", dynamic_shapes=(batch, None, None)
-    )
+    arguments = torch.zeros(4, 6), 2.0, torch.zeros(8)
+    ref = saved(Net(), arguments, tmp_path / "net.pt2", dynamic_shapes=(batch, None, None))
+    return ref.with_combinations([{"x": (3, 6)}])
 
 
 def test_names_and_open_dimensions_are_those_of_the_program(net: ModelRef, tmp_path: Path) -> None:
@@ -54,14 +54,13 @@ def test_names_and_open_dimensions_are_those_of_the_program(net: ModelRef, tmp_p
     session = onnxruntime.InferenceSession(ref.source)
     assert [value.name for value in session.get_inputs()] == ["x", "mask"]
     assert isinstance(session.get_inputs()[0].shape[0], str)
-    shapes = {"x": (3, 6)}
-    as_it_is = load(ModelRef("exported", net.source, "net", shapes))
+    as_it_is = load(net)
     assert [value.name for value in session.get_outputs()] == [each.name for each in as_it_is.outputs]
     x, mask = np.random.default_rng(0).standard_normal((3, 6), np.float32), np.ones(8, np.float32)
     wanted = torch.export.load(net.source).module()(torch.from_numpy(x), 2.0, torch.from_numpy(mask))
     found = session.run(None, {"x": x, "mask": mask})
     np.testing.assert_allclose(found[0], wanted["masked"].detach().numpy(), rtol=1e-5)
-    assert load(ModelRef("onnx", ref.source, "net", shapes)).outputs == as_it_is.outputs
+    assert load(ref).outputs == as_it_is.outputs
 
 
 def test_nodes_are_named_after_modules_and_nothing_tells_of_this_machine(net: ModelRef, tmp_path: Path) -> None:
