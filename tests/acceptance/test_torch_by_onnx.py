@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from kintune.hardware.cpu import host_extensions
 from kintune.runtime.manifest import read_manifest
 from tests.support.tools import require
 
@@ -136,11 +135,8 @@ def test_a_program_gets_weights_of_few_bits_and_takes_other_shapes(empty_place: 
 
 @by_onnx
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not {"avx512_vnni", "avx_vnni"} & (host_extensions() or set()), reason="a CPU without products of bytes"
-)
 def test_a_program_is_quantised_and_scored(empty_place: Place) -> None:
-    """The fast tests of the same are those of weights of few bits above, and of scores in `tests/validate`."""
+    """The fast tests of the same are in `tests/tuning/job/test_loading.py` and `tests/validate/test_score.py`."""
     path = save(empty_place, Images, (1, 3, 32, 32))
     rng = np.random.default_rng(0)
     (empty_place.folder / "samples").mkdir()
@@ -152,13 +148,16 @@ def test_a_program_is_quantised_and_scored(empty_place: Place) -> None:
         "    return float(abs(run({'x': x})['output']).sum())\n"
     )
     command = empty_place.start(
-        "tune", "net.pt2", "--trials", 8, "--precision", "int8", "--calibrate", "samples", "--metric", "mine.py:score",
+        "tune", "net.pt2", "--trials", 8, "--precision", "auto", "--calibrate", "samples", "--metric", "mine.py:score",
         "--max-drop", 0.5, "--json", "report.json",
     )  # fmt: skip
     document = made_by_onnx(empty_place, command)
-    assert document["quantised"]["int8"] > 0
-    assert document["score"] is not None
-    assert {"onnxruntime", "torch"} & set(document["latency_ms"])
+    if document["quantised"] is None:
+        assert "The model was not quantised: this processor has no instructions for products of bytes" in command.out
+    else:
+        assert document["quantised"]["int8"] > 0
+        assert document["options"]["metric"]["reference"] - document["score"] <= 0.5
+    assert "onnxruntime" in document["latency_ms"]
     x = rng.standard_normal((1, 3, 32, 32), np.float32)
     ((found, wanted),) = outputs(empty_place, path, {"x": x}).values()
     assert np.linalg.norm(found - wanted) <= 0.2 * np.linalg.norm(wanted)

@@ -6,6 +6,7 @@ A program of PyTorch is exported to ONNX first where an option works on ONNX gra
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -78,7 +79,9 @@ def _load_by_onnx(spec: JobSpec, target: tvm.target.Target, why: str) -> _Loaded
     try:
         networks, handed_over, made = _load_file(msgspec.structs.replace(spec, model=ref), target)
     except KintuneError as error:
-        error.args = tuple(str(each).replace(ref.source, f"{program}, as ONNX") for each in error.args)
+        names = {ref.source: program, os.path.basename(ref.source): os.path.basename(program)}
+        for here, there in names.items():
+            error.args = tuple(str(each).replace(here, f"{there}, as ONNX") for each in error.args)
         raise
     note = f"the result is made of the program as ONNX, to which {exporter()} has exported it: {why}"
     networks = networks._replace(exported_path=program, exporter=exporter(), notes=(note, *networks.notes))
