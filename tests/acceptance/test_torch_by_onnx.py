@@ -84,7 +84,7 @@ def made_by_onnx(place: Place, command: Command) -> dict[str, Any]:
     assert [note for note in document["notes"] if note.startswith(SAID)]
     assert SAID in command.out
     assert read_manifest(place.folder / "net.kt").exporter.startswith("PyTorch")
-    assert not list(place.folder.glob("*.onnx*"))
+    assert not list(place.folder.glob("net*.onnx*"))
     return document
 
 
@@ -116,8 +116,12 @@ def test_without_the_exporter_such_a_program_is_refused_and_the_package_is_named
 
 
 @by_onnx
+@pytest.mark.slow
 def test_a_program_gets_weights_of_few_bits_and_takes_other_shapes(empty_place: Place) -> None:
-    """The error of its outputs is that from PyTorch's, also where onnxruntime runs a shape that was not tuned."""
+    """The error is that from PyTorch, also where onnxruntime runs a shape that was not tuned.
+
+    The fast tests of the same are in `tests/tuning/job/test_loading.py`.
+    """
     rows = {0: torch.export.Dim("rows", min=1, max=64)}
     path = save(empty_place, Layers, (4, 256), dynamic_shapes=(rows,))
     command = empty_place.start(
