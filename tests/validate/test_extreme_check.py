@@ -367,6 +367,7 @@ def test_where_denormals_occurred_a_reference_that_flushes_them_decides_if_it_ru
     others = [Process("flushing, on extreme inputs", **flushes), Process(FAST)]
     check = started(tmp_path, Process("tuned", twice, denormals=True), Process("onnxruntime"), others=others)
     found = check.compare(NOTHING_COMPARED)
+    assert found.disagreement.startswith("output 'x': ") == wrong
     assert bool(found.disagreement) == wrong
     assert others[0].started == 1
     assert found.compared[:2] == (NAMES[:1] if wrong else NAMES[:2])
