@@ -152,7 +152,7 @@ def test_a_program_is_quantised_and_scored(empty_place: Place) -> None:
         "    return float(abs(run({'x': x})['output']).sum())\n"
     )
     command = empty_place.start(
-        "tune", "net.pt2", "--trials", 8, "--precision", "auto", "--calibrate", "samples", "--metric", "mine.py:score",
+        "compile", "net.pt2", "--precision", "auto", "--calibrate", "samples", "--metric", "mine.py:score",
         "--max-drop", 0.5, "--json", "report.json",
     )  # fmt: skip
     document = made_by_onnx(empty_place, command)
@@ -161,7 +161,6 @@ def test_a_program_is_quantised_and_scored(empty_place: Place) -> None:
     else:
         assert document["quantised"]["int8"] > 0
         assert document["options"]["metric"]["reference"] - document["score"] <= 0.5
-    assert "onnxruntime" in document["latency_ms"]
     x = rng.standard_normal((1, 3, 32, 32), np.float32)
     ((found, wanted),) = outputs(empty_place, path, {"x": x}).values()
     assert np.linalg.norm(found - wanted) <= 0.2 * np.linalg.norm(wanted)
