@@ -84,6 +84,15 @@ static bool patch(const kt_plan *open, const int64_t *of, kt_plan_tensor *tensor
   return true;
 }
 
+/* Whether no input or output is larger than in the open plan, for which a context has room. */
+static bool has_room(const kt_plan *open, const kt_plan *made) {
+  for (uint32_t i = 0; i < open->header.input_count; i++)
+    if (input_of(made, i)->nbytes > input_of(open, i)->nbytes) return false;
+  for (uint32_t i = 0; i < open->header.output_count; i++)
+    if (made->tensors[made->outputs[i].tensor].nbytes > open->tensors[open->outputs[i].tensor].nbytes) return false;
+  return true;
+}
+
 /* Gives small kernels one thread. */
 static void limit_threads(const kt_plan *plan, kt_plan_operation *operations) {
   for (uint32_t i = 0; i < plan->header.operation_count; i++) {
@@ -124,6 +133,7 @@ kt_status kt_plan_shape(const kt_plan *open, const kt_shape *shapes, kt_plan *ma
   if (status == KT_OK) {
     bool possible = patch(open, found, (kt_plan_tensor *)made->tensors, (int64_t *)made->extents, (int64_t *)made->sizes);
     const char *fault = possible ? kt_plan_fault(made) : "a formula";
+    if (fault == NULL && !has_room(open, made)) fault = "an extent beyond the greatest";
     if (fault != NULL) status = kt_fail(KT_ERROR_FORMAT, "damaged plan (%s); copy the file again, or build it again", fault);
   }
   if (status == KT_OK) status = compare(made, shapes);

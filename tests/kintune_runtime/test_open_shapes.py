@@ -12,51 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kintune_runtime
-from kintune.core.execution_plan import Copy, ExecutionPlan, KernelCall, OpenExtent, OpenExtents
-from kintune.core.extents import Formula, Product, Quotient
-from kintune.core.model import Tensor
+from kintune.core.execution_plan import Copy
 from kintune.runtime.plan_format import decode_plan
 from kintune_runtime import InputError
 from kintune_runtime.inputs import takes
 from kintune_runtime.library import checksum
-from tests.support.toy_model import encoded, planned, write_model
-
-STEP, GREATEST = 4, 1000
-
-
-def times(number: int) -> Formula:
-    return Formula((Product(number, (Quotient((("n", 1),)),)),))
-
-
-N, TWICE = times(STEP), times(2 * STEP)
-BYTES = Formula((Product(64, (Quotient((("n", 4 * STEP),), 63, 64),)),))  # of the floats, at the next multiple of 64
-
-
-def summing(greatest: int = GREATEST) -> ExecutionPlan:
-    """out = x + y, by way of the arena, where x lies before the sum; z has twice as many elements."""
-    shape, behind = (greatest,), BYTES.value({"n": greatest // STEP})
-    return ExecutionPlan(
-        tensors=(
-            planned("input", 0, shape),
-            planned("input", 1, shape),
-            planned("input", 2, (2 * greatest,)),
-            planned("arena", 0, shape),
-            planned("arena", behind, shape),
-            planned("output", 0, shape),
-        ),
-        operations=(Copy(0, 3), KernelCall("add", (3, 1, 4)), Copy(4, 5)),
-        input_tensors=(0, 1, 2),
-        output_tensors=(5,),
-        inputs=(Tensor("x", shape, "float32"), Tensor("y", shape, "float32"), Tensor("z", (2 * greatest,), "float32")),
-        outputs=(Tensor("sum", shape, "float32"),),
-        arena_bytes=2 * behind,
-        open=OpenExtents(
-            (OpenExtent("n", 0, 0, 8, greatest, STEP),),
-            {**dict.fromkeys((0, 1, 3, 4, 5), (N,)), 2: (TWICE,)},
-            {4: BYTES},
-            {},
-        ),
-    )
+from tests.support.toy_model import encoded, write_model
+from tests.support.toy_open_model import GREATEST, TWICE, summing, times
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +118,7 @@ def test_plans_are_read_as_they_were_written() -> None:
         {"offsets": {4: times(4)}},  # no multiple of 64
         {"offsets": {4: times(1024)}},  # outside of the arena
         {"shapes": {3: (TWICE,)}},  # a copy of two sizes
+        {"shapes": {1: (TWICE,)}},  # larger than for the greatest extents, for which there is room
         {"shapes": {0: (times(-1),)}},
         {"shapes": {0: (times(1 << 62),)}},
     ],

@@ -25,6 +25,7 @@ from kintune.runtime.hybrid_package import write_hybrid
 from kintune.runtime.merging import merge
 from tests.support.toy_hybrid import host_graph, hybrid_manifest, region_file
 from tests.support.toy_model import adding, calling, planned, write_model
+from tests.support.toy_open_model import summing
 
 __all__ = ["FuzzProgram", "has_libfuzzer", "main", "write_corpus"]
 
@@ -109,6 +110,7 @@ def write_corpus(folder: Path, library: bytes) -> None:
     write_model(folder / "shapes.kt", [adding(16), adding(48)], [w], library=library)
     write_model(folder / "indexed.kt", [_indexed()], [], library=library)
     write_model(folder / "branching.kt", [_branching()], [w, numbers], library=library)
+    write_model(folder / "open.kt", [summing(greatest=40)], [], library=library)
     given = [
         write_model(folder / "other.kt", [adding(64)], [w + 1], machine="riscv64", library=library),
         plain,
