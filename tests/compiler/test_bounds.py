@@ -150,6 +150,76 @@ def test_what_is_proven_lies_inside(nest: Nest) -> None:
         assert nest.inside()
 
 
+class OpenNest(NamedTuple):
+    """A nest whose first loop has as many steps as a tensor has elements: any number, which `k` is.
+
+    The buffer has `size` elements, which depends on the number.
+    """
+
+    extent: int
+    index: Term
+    size: tuple[int, int]
+    condition: tuple[Term, str, Term]
+
+    def inside(self) -> bool:
+        """Whether all accesses lie inside, for some numbers."""
+        factor, more = self.size
+        compare: dict[str, Callable[[int, int], bool]] = {
+            "<": lambda a, b: a < b,
+            ">=": lambda a, b: a >= b,
+            "==": lambda a, b: a == b,
+        }
+        one, how, other = self.condition
+        return all(
+            0 <= self.index.value((i, j, k)) < factor * k + more
+            for k in range(26)
+            if factor * k + more >= 0
+            for i, j in itertools.product(range(k), range(self.extent))
+            if compare[how](one.value((i, j, k)), other.value((i, j, k)))
+        )
+
+    def function(self) -> Any:
+        """The nest as a function of a tensor of so many elements, and of the buffer."""
+        from tvm import tirx
+
+        number = tirx.IntImm
+        i, j, k = (tirx.Var(name, "int64") for name in NAMES)
+        counted = tirx.decl_buffer([k], "float32", "counted")
+        buffer = tirx.decl_buffer([k * number("int64", self.size[0]) + number("int64", self.size[1])], "float32", "A")
+        one, how, other = self.condition
+        kinds = {"<": tirx.LT, ">=": tirx.GE, "==": tirx.EQ}
+        body: Any = tirx.BufferStore(buffer, tirx.const(0.0, "float32"), [self.index.built((i, j, k))])
+        body = tirx.IfThenElse(kinds[how](one.built((i, j, k)), other.built((i, j, k))), body, None)
+        for variable, extent in ((j, number("int64", self.extent)), (i, k)):
+            body = tirx.For(variable, number("int64", 0), extent, tirx.ForKind.SERIAL, body)
+        return tirx.PrimFunc([counted, buffer], body)
+
+
+sizes = st.tuples(st.integers(0, 4), st.integers(-2, 5))
+
+
+@given(st.builds(OpenNest, st.integers(1, 5), anything, sizes, conditions))
+def test_what_is_proven_for_any_extent_lies_inside(nest: OpenNest) -> None:
+    if is_proven(nest.function()):
+        assert nest.inside()
+
+
+@pytest.mark.parametrize("height", [1, 2, 4, 6, 14])
+def test_tiles_of_rows_are_proven_for_any_number_of_rows(height: int) -> None:
+    """Whole tiles, and the rest in halves: each writes rows from an offset on where a digit of the rest is one."""
+    parts = [f"for i, r in T.grid(n // {height}, {height}):\n        b[i * {height} + r] = 0.0"]
+    before, part = f"n // {height} * {height}", height // 2
+    while part:
+        digit = f"n % {height} // {part} % 2" if part < height else "0"
+        parts.append(f"if {digit} == 1:\n        for r in T.serial({part}):\n            b[{before} + r] = 0.0")
+        before, part = f"{before} + {digit} * {part}", 0
+    lines = "\n    ".join(parts)
+    head = "def main(a: T.handle, c: T.handle):\n    n = T.int64()\n    b = T.match_buffer(a, (n,), 'float32')"
+    text = f"{head}\n    {lines}"
+    assert unproven(text) == ()
+    assert unproven(text.replace("b[i *", "b[1 + i *")) != ()
+
+
 def function_of(text: str) -> Any:
     """A function without blocks, in TVM's script."""
     import tvm

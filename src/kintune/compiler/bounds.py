@@ -13,8 +13,10 @@ right.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,7 +40,7 @@ Interval: TypeAlias = tuple[int, int]
 """The least and the greatest value, both included."""
 
 _NEXT = "tirx.FlattenBuffer"  # the pass before which functions are looked at
-_STEPS = 3  # conditions that are subtracted from an index, at most
+_STEPS = 4  # conditions that are subtracted from an index, at most
 _FEW = 4  # values of a variable that are looked at one by one, at most
 _CHOICES = 8  # choices in an index that are looked at one by one, at most
 _MOST_TRIES = 300  # sums that are looked at for one bound of an index
@@ -51,6 +53,7 @@ _LIMITS = {"bool": (0, 1)} | {
     for bits in (8, 16, 32, 64)
 }
 _WHOLE = _LIMITS["int64"]
+_EXTENTS = tvm.sym.ConstIntBound(0, (1 << 31) - 1)  # of tensors
 _PREFETCH = "llvm.prefetch"
 
 
@@ -144,7 +147,7 @@ class _Prover:
     def __init__(self, function: tirx.PrimFunc, ranges: Mapping[int, Interval]) -> None:
         self._function = function
         self._analyzer = tvm.sym.Analyzer()
-        self._nbytes: dict[Any, int] = {}
+        self._nbytes: dict[Any, Any] = {}  # numbers, or expressions of the extents of operands
         self._given_ranges: dict[Any, Interval] = {}
         self._ranges: dict[Any, Interval] = {}
         self._sought: set[Any] = set()  # buffers whose intervals are being found
@@ -180,13 +183,18 @@ class _Prover:
     # ---- what is known before the walk ----
 
     def _own(self, buffer: Any) -> None:
-        """Note the memory of a buffer; a buffer of unknown size has none, and no access to it can be proven."""
-        extents = [_constant(extent) for extent in buffer.shape]
+        """Note the memory of a buffer; a buffer of unknown size has none, and no access to it can be proven.
+
+        Extents of parameters may be variables: whoever calls the function checks that they are those of its tensors.
+        """
         given = any(buffer.same_as(each) for each in self._function.params)  # it begins where its memory does
         begins = given or buffer.ty.elem_offset is None or _constant(buffer.ty.elem_offset) == 0
         plain = begins and not list(buffer.ty.strides)
-        if plain and None not in extents and (size := _itemsize(_type_of(buffer))):
-            self._nbytes[buffer] = math.prod(each for each in extents if each is not None) * size
+        if given:
+            for variable in itertools.chain.from_iterable(nodes_in(extent, tirx.Var) for extent in buffer.shape):
+                self._analyzer.update(variable, _EXTENTS, True)
+        if plain and (size := _itemsize(_type_of(buffer))) and (given or None not in map(_constant, buffer.shape)):
+            self._nbytes[buffer] = _product([*buffer.shape, size])
 
     def _scan(self) -> None:
         """Collect what is stored in buffers of integers, and the intervals of loop variables, outer loops first."""
@@ -315,7 +323,8 @@ class _Prover:
         """A buffer that is another name for the memory of one, or for its beginning."""
         self._own(declared.buffer)
         owner = _owner(declared.data)
-        if self._nbytes.get(declared.buffer, math.inf) > self._nbytes.get(owner, 0):
+        own, whole = self._nbytes.get(declared.buffer), self._nbytes.get(owner, 0)
+        if own is None or not self._below(own, whole + 1):
             self._nbytes.pop(declared.buffer, None)
         self._written |= {declared.buffer, owner}
 
@@ -346,7 +355,7 @@ class _Prover:
         """A context in which the condition holds, or does not."""
         plain = self._truth(self._plain(condition))
         known, looked_at = len(self._facts), self._looked_at
-        self._facts += self._facts_of(plain, holds)
+        self._facts += self._with_definitions(self._facts_of(plain, holds))
         self._looked_at = {}
         try:
             with self._analyzer.constraint_scope(plain if holds else _negated(plain)):
@@ -465,7 +474,7 @@ class _Prover:
         if None in extents or _constant(offset) not in (None, 0):
             return False
         nbytes = math.prod(each for each in extents if each is not None) * _itemsize(str(element.ty.dtype))
-        return nbytes <= self._nbytes.get(_owner(data), 0)
+        return self._below(nbytes, self._nbytes.get(_owner(data), 0) + 1)
 
     def _region(self, kind: Any, data: Any, offset: Any, extent: Any) -> None:
         """Look at a region of elements, `extent` from number `offset` on."""
@@ -473,10 +482,11 @@ class _Prover:
         if _constant(extent) == 0:  # an address that is only prefetched from
             return
         owner, size = _owner(data), _itemsize(str(kind.ty.dtype))
-        number = self._nbytes.get(owner, -1) // size
-        if number < 0:
+        if (nbytes := self._nbytes.get(owner)) is None:
             self._note(f"{owner.name}: its size is not known")
-        elif not self._between(offset, 0, None) or not self._between(offset + extent, None, number):
+            return
+        number = nbytes // size if isinstance(nbytes, int) else self._analyzer.simplify(nbytes // size)
+        if not self._between(offset, 0, None) or not self._below(offset + extent, number + 1):
             text = f"{owner.name}, {_spelled(extent)} elements from {_spelled(offset)} on"
             self._note(f"{text}: {number} elements, {self._why(offset)}, {self._why(offset + extent)}")
 
@@ -491,12 +501,12 @@ class _Prover:
         if buffer not in self._nbytes:
             self._note(f"{buffer.name}: its size is not known")
             return
-        extents = [int(extent) for extent in buffer.shape]
+        extents = [extent if (known := _constant(extent)) is None else known for extent in buffer.shape]
         outside = [
             (end, extent)
             for index, extent in zip(indices, extents, strict=True)
             for end in _ends(index)
-            if not self._between(end, 0, extent - 1)
+            if not self._is_index(end, extent)
         ]
         if not outside or self._is_inside(indices, extents):
             return
@@ -504,7 +514,19 @@ class _Prover:
         text = f"{buffer.name}[{', '.join(map(_spelled, indices))}]"
         self._note(f"{text}: {self._why(end)} in an axis of {extent}")
 
-    def _is_inside(self, indices: Sequence[Any], extents: Sequence[int]) -> bool:
+    def _is_index(self, index: Any, extent: Any) -> bool:
+        """Whether an index is one of an axis of this extent."""
+        if isinstance(extent, int):
+            return self._between(index, 0, extent - 1)
+        return self._between(index, 0, None) and self._below(index, extent)
+
+    def _below(self, value: Any, end: Any) -> bool:
+        """Whether a value is less than another one; both may be numbers."""
+        if isinstance(end, int):
+            return value < end if isinstance(value, int) else self._between(value, None, end - 1)
+        return self._between(end - value, 1, None)
+
+    def _is_inside(self, indices: Sequence[Any], extents: Sequence[Any]) -> bool:
         """Whether indices lead to an element of the buffer, though not by each axis for itself."""
         if len(extents) < 2:
             return False
@@ -512,7 +534,7 @@ class _Prover:
         offset: Any = tirx.IntImm("int64", 0)
         for index, extent in zip(outer, extents, strict=False):
             offset = offset * extent + index
-        return all(self._between(offset * extents[-1] + end, 0, math.prod(extents) - 1) for end in _ends(last))
+        return all(self._is_index(offset * extents[-1] + end, _product(extents)) for end in _ends(last))
 
     def _why(self, index: Any) -> str:
         """What is known of an index, for a message."""
@@ -629,10 +651,33 @@ class _Prover:
                     return []
                 whole, part = self._linear(found.a), Fraction(divisor)
                 if isinstance(found, tirx.FloorMod):
-                    return [whole.plus(own, -_ONE)] if self._box(found.a)[0] >= 0 else []
+                    quotient = self._analyzer.simplify(tirx.FloorDiv(found.a, found.b))
+                    rest = whole.plus(self._linear(quotient), -part).plus(own, -_ONE)
+                    same = [rest, _Linear({}, Fraction(0)).plus(rest, -_ONE)]
+                    return [whole.plus(own, -_ONE), *same] if self._box(found.a)[0] >= 0 else same
                 over = whole.plus(own, -part)
                 return [over, _Linear({}, part - 1).plus(over, -_ONE)]
+            case tirx.Mul():  # of two terms, of which one is not negative, and the other one lies between numbers
+                facts = []
+                for one, other in ((found.a, found.b), (found.b, found.a)):
+                    low, high = self._box(other)
+                    if self._box(one)[0] >= 0 and math.isfinite(low) and math.isfinite(high):
+                        facts.append(own.plus(self._linear(one), -_ONE * int(low)))
+                        facts.append(
+                            _Linear({}, Fraction(0)).plus(self._linear(one), _ONE * int(high)).plus(own, -_ONE)
+                        )
+                return facts
         return []
+
+    def _with_definitions(self, facts: list[_Linear]) -> list[_Linear]:
+        """The sums, and those about quotients and rests in them, which need not occur in an index that is looked at."""
+        found, seen = list(facts), set[Any]()
+        for fact in found:  # which grows
+            for term in set(fact.terms) - seen:
+                seen.add(term)
+                if isinstance(self._expression(term), tirx.FloorDiv | tirx.FloorMod):
+                    found += self._facts_about(term)
+        return found
 
     def _linear(self, value: Any) -> _Linear:
         """An expression as a sum of multiples of terms."""
@@ -649,7 +694,7 @@ class _Prover:
             case tirx.Mul():
                 one, other = self._linear(value.a), self._linear(value.b)
                 if one.terms and other.terms:
-                    return self._term(value)
+                    return self._multiplied(one, other)
                 if one.terms:
                     one, other = other, one
                 return _Linear({}, Fraction(0)).plus(other, one.constant)
@@ -658,6 +703,16 @@ class _Prover:
                 if source in _LIMITS and limits is not None and _within(self._box(value.value), limits):
                     return self._linear(value.value)
         return self._term(value)
+
+    def _multiplied(self, one: _Linear, other: _Linear) -> _Linear:
+        """The product of two sums, whose terms are multiplied out."""
+        total = _Linear({}, one.constant * other.constant)
+        total = total.plus(one._replace(constant=Fraction(0)), other.constant)
+        total = total.plus(other._replace(constant=Fraction(0)), one.constant)
+        for (term, factor), (second, by) in itertools.product(one.terms.items(), other.terms.items()):
+            pair = sorted((self._expression(term), self._expression(second)), key=str)
+            total = total.plus(self._term(tirx.Mul(*pair)), factor * by)
+        return total
 
     def _term(self, value: Any) -> _Linear:
         """An expression that is a term of its own; equal ones are the same term."""
@@ -819,6 +874,14 @@ def _constant(value: Any) -> int | None:
     if value is None or isinstance(value, int):
         return value
     return int(value.value) if isinstance(value, tirx.IntImm) else None
+
+
+def _product(numbers: Sequence[Any]) -> Any:
+    """The product of numbers, or an expression in 64 bits where some are expressions."""
+    known = [_constant(each) for each in numbers]
+    product = math.prod(each for each in known if each is not None)
+    wide = (each.astype("int64") for each, number in zip(numbers, known, strict=True) if number is None)
+    return functools.reduce(operator.mul, wide, product)
 
 
 def _type_of(buffer: Any) -> str:
