@@ -6,6 +6,7 @@ too late, the verdict says so, and the next request starts another process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
@@ -118,7 +119,7 @@ class Worker:
             begun, waited = time.monotonic(), _waited_for_processor(self._process.pid)
             ready = select.select([self._process.stdout], [], [], _LOOK_S)[0]
             waited = _waited_for_processor(self._process.pid) - waited
-            left -= max(min(time.monotonic() - begun, _LOOK_S) - waited, 0.0)
+            left -= min(max(time.monotonic() - begun - max(waited, 0.0), 0.0), _LOOK_S)
             if ready:
                 read = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not read:
@@ -129,11 +130,12 @@ class Worker:
 
 
 def _waited_for_processor(pid: int) -> float:
-    """The seconds for which the first thread of a process was ready and did not run; 0 where that is not known."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
+    """The seconds for which threads of a process were ready and did not run, in total; 0 where that is not known."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
+            total += int(thread.read_text().split()[1])
+    return total / 1e9
 
 
 def _ended(stage: str, hung: bool, code: int | None, request: _Request, operators: tuple[str, ...]) -> GraphVerdict:
