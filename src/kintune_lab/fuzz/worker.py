@@ -119,7 +119,7 @@ class Worker:
             begun, waited = time.monotonic(), _waited_for_processor(self._process.pid)
             ready = select.select([self._process.stdout], [], [], _LOOK_S)[0]
             waited = _waited_for_processor(self._process.pid) - waited
-            left -= min(max(time.monotonic() - begun - max(waited, 0.0), 0.0), _LOOK_S)
+            left -= max(min(time.monotonic() - begun, _LOOK_S) - max(waited, 0.0), 0.0)
             if ready:
                 read = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not read:
