@@ -166,11 +166,12 @@ kt_status kt_model_check(kt_model *model, kt_stamp *stamp) {
   if (watch == NULL) return KT_OK;
   if (!kt_watch_look(watch, stamp)) return changed_in_place(model);
   if (is_same_stamp(*stamp, verified)) return KT_OK;
-  /* it has another name or other permissions, or was written to: perhaps the same as before */
+  /* it has another name or other permissions, or was written to: perhaps the same as before; names and permissions may
+   * change once more meanwhile, then the next check verifies it again */
   kt_stamp after = *stamp;
-  if (!are_weights_whole(model) || !kt_watch_look(watch, &after) || !is_same_stamp(after, *stamp))
+  if (!are_weights_whole(model) || !kt_watch_look(watch, &after) || after.written != stamp->written)
     return changed_in_place(model);
-  if (is_settled(*stamp)) {
+  if (is_same_stamp(after, *stamp) && is_settled(*stamp)) {
     atomic_store(&model->written, stamp->written);
     atomic_store(&model->changed, stamp->changed);
   }

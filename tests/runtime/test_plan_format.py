@@ -93,6 +93,10 @@ class ReadPlan(ctypes.Structure):
         ("sizes", ctypes.POINTER(ctypes.c_int64)),
         ("isa", ctypes.POINTER(ctypes.c_uint32)),
         ("text", ctypes.c_void_p),
+        *((name, ctypes.c_uint32) for name in ("dimension_count", "patch_count", "number_count", "padding")),
+        ("dimensions", ctypes.c_void_p),
+        ("patches", ctypes.c_void_p),
+        ("numbers", ctypes.POINTER(ctypes.c_int64)),
         ("memory", ctypes.c_void_p),
     ]
 
@@ -200,6 +204,7 @@ def test_the_runtime_reads_what_is_written(native: Native) -> None:
     ((port, node, axis, first, count, negative),) = records(plan.checks, "<6I", plan.check_count)
     assert (port, text(node), axis, negative) == (1, "Gather_1", 1, 1)
     assert [plan.sizes[first + i] for i in range(count)] == [3, 9]
+    assert (plan.dimension_count, plan.patch_count, plan.number_count) == (0, 0, 0)
 
 
 def test_a_plan_can_keep_denormal_numbers(native: Native) -> None:
@@ -211,7 +216,7 @@ def test_a_plan_can_keep_denormal_numbers(native: Native) -> None:
 
 def test_flags_of_later_versions_are_refused(native: Native) -> None:
     content = bytearray(encoded(PLAN, native.checksum))
-    content[10] = 2
+    content[10] = 4
     content[16:24] = (native.checksum(bytes(content[:16])) ^ native.checksum(bytes(content[24:]))).to_bytes(8, "little")
     assert "written by a later Kintune" in native.read(bytes(content))[1]
     with pytest.raises(ValueError, match="a plan of a later Kintune"):
