@@ -10,14 +10,8 @@ import pytest
 
 import kintune_runtime
 from kintune.core.model import Tensor
-from kintune_runtime.library import library
+from kintune_runtime.library import Shape, library
 from tests.support.toy_model import calling, write_model
-
-
-class Shape(ctypes.Structure):
-    """`kt_shape`."""
-
-    _fields_ = (("extents", ctypes.POINTER(ctypes.c_int64)), ("rank", ctypes.c_int32))
 
 
 def find(model: kintune_runtime.Executable, *shapes: Sequence[int]) -> tuple[int, int, str]:

@@ -196,3 +196,20 @@ def test_a_network_of_another_form_is_refused(tmp_path: Path) -> None:
     path = _written(tmp_path, "branch", nodes, {"x": ["b", "n", 32]})
     with pytest.raises(BuildError, match="not the same for all extents"):
         _compiled(path, [{"n": 24}, {"n": 41}, {"n": 96}], (ROWS,))
+
+
+def test_tensors_that_shrink_as_extents_grow_are_refused(tmp_path: Path) -> None:
+    """The arena is laid out for the greatest extents."""
+    node = helper.make_node
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "one"], ["length"], axis=0),
+        node("Slice", ["z", "length", "end", "axis"], ["rest"]),
+        node("Tanh", ["rest"], ["bent"]),
+        node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1),
+        node("Add", ["bent", "mean"], ["y"]),
+    ]
+    end = numpy_helper.from_array(np.array([1000], np.int64), "end")
+    path = _written(tmp_path, "rest", nodes, {"x": ["b", "n", 32], "z": [1, 96, 32]}, [end])
+    with pytest.raises(BuildError, match="smaller for the greatest"):
+        _compiled(path, [{"n": 24}, {"n": 41}, {"n": 90}], (OpenExtent("n", 0, 1, 1, 90),))

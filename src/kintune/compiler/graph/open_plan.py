@@ -7,6 +7,7 @@ the greatest extents: memory that is large enough for these is large enough for 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from kintune.compiler.graph.arena import place_in_a_row
 from kintune.compiler.graph.assemble import PlannedProgram, in_kernels, scheduled_with, with_a_kernel
 from kintune.compiler.graph.call_records import called_functions, describe_calls
 from kintune.compiler.graph.generalise import Points, Unlike, generalise
-from kintune.compiler.graph.kernel_library import build_kernels
+from kintune.compiler.graph.kernel_library import RefusedKernels, build_kernels
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.own_rules import own_rules
 from kintune.compiler.graph.pieces import JOINS, SLICES
@@ -84,6 +85,9 @@ def assemble_open(
         raise BuildError(f"the network is not the same for all extents: {unlike}") from unlike
     except MorePoints:
         raise
+    except RefusedKernels as refused:
+        cause = cause_line(refused.__cause__ or refused)
+        raise BuildError(f"the network cannot be compiled for open extents: {refused}: {cause}") from refused
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildError(f"the network cannot be compiled for open extents: {cause_line(error)}") from error
 
@@ -237,20 +241,24 @@ def _open_plan(
 def _operations(plans: Sequence[ExecutionPlan]) -> tuple[Operation, ...]:
     """The operations at the greatest extents, where kernels that differ at other points have names of their own."""
     names: dict[tuple[str, ...], str] = {}
+    taken = {each.kernel for each in plans[-1].operations if isinstance(each, KernelCall)}
     operations: list[Operation] = []
     for each in zip(*(plan.operations for plan in plans), strict=True):
         made = each[-1]
         if isinstance(made, KernelCall):
             own = tuple(call.kernel for call in each if isinstance(call, KernelCall))
-            taken = list(names.values()).count(made.kernel)
-            name = names.setdefault(own, f"{made.kernel}_{len(names)}" if own not in names and taken else made.kernel)
-            made = msgspec.structs.replace(made, kernel=name)
+            if own not in names:
+                again = (f"{made.kernel}_{number}" for number in itertools.count(2))
+                used = made.kernel in names.values()
+                names[own] = next(name for name in again if name not in taken) if used else made.kernel
+                taken.add(names[own])
+            made = msgspec.structs.replace(made, kernel=names[own])
         operations.append(made)
     return tuple(operations)
 
 
 def _compare(plans: Sequence[ExecutionPlan]) -> None:
-    """Check that plans differ in numbers alone."""
+    """Check that plans differ in numbers alone, and that those for the greatest extents are the greatest."""
 
     def form(plan: ExecutionPlan) -> object:
         operations = [
@@ -262,6 +270,10 @@ def _compare(plans: Sequence[ExecutionPlan]) -> None:
 
     if any(form(plan) != form(plans[0]) for plan in plans):
         raise Unlike("plans of other operations")
+    for plan in plans:
+        for tensor, greatest in zip(plan.tensors, plans[-1].tensors, strict=True):
+            if tensor.nbytes > greatest.nbytes:  # it has no room in the arena of the greatest extents
+                raise Unlike(f"a tensor of shape {tensor.shape} that is smaller for the greatest extents")
 
 
 def _whole_weights(planned: Sequence[Planned]) -> frozenset[int]:
