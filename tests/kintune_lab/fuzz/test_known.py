@@ -155,6 +155,7 @@ def test_the_floor_of_gelu_is_what_rounding_leaves() -> None:
 
 def test_an_infinity_may_be_lost_with_zero_points_and_composed_products_alone() -> None:
     assert may_lose_infinities(["Add", "com.microsoft.MatMulNBits"])
+    assert may_lose_infinities(["com.microsoft.Attention"])
     assert may_lose_infinities(["MatMul", "MatMul"])
     assert not may_lose_infinities(["Add", "MatMul"])
 
