@@ -352,8 +352,8 @@ half a unit of the 1 times x is left where the tanh is nearly -1.
 _EXPONENTIALS = ("Celu", "Elu", "Selu")
 
 _LOSES_INFINITIES = re.compile("MatMulNBits|Attention")
-"""Zero points are taken off with a sum of the data: an infinity may be NaN.  Weights of attention are 2^-125 rather than
-zero: NaN may be an infinity (docs/models.md).
+"""Zero points are taken off with a sum of the data: an infinity may be NaN.  A weight of attention is 2^-125 for zero:
+NaN may be an infinity (docs/models.md).
 """
 _ROUNDING = 2.0**-24
 _LINEAR = re.compile("MatMul|Gemm|Conv")
