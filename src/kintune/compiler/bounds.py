@@ -8,7 +8,7 @@ subtracted from it: one or two steps of Farkas' lemma.
 
 An index that the kernel loads is known as far as what was stored is: see `Proof.results`.  Three things are taken for
 granted: elements are written before they are read, integers do not overflow, and what the compiler does afterwards is
-right.
+right.  An open extent of an operand is not zero.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LIMITS = {"bool": (0, 1)} | {
     for bits in (8, 16, 32, 64)
 }
 _WHOLE = _LIMITS["int64"]
-_EXTENTS = tvm.sym.ConstIntBound(0, (1 << 31) - 1)  # of tensors
+_EXTENTS = tvm.sym.ConstIntBound(1, (1 << 31) - 1)  # of operands
 _PREFETCH = "llvm.prefetch"
 
 
@@ -302,6 +302,8 @@ class _Prover:
                 self._bind(statement.var, statement.value)
             case tirx.AttrStmt():
                 self._statement(statement.body)
+            case tirx.Evaluate() if called(statement.value) == "tirx.buffer_data":
+                pass
             case tirx.Evaluate():
                 self._expressions(statement.value)
             case tirx.AllocBuffer():
@@ -647,6 +649,8 @@ class _Prover:
                 return [own.plus(self._linear(each), -_ONE) for each in (found.a, found.b)]
             case tirx.FloorDiv() | tirx.FloorMod():
                 divisor = _constant(found.b)
+                if divisor is None and isinstance(found, tirx.FloorMod) and self._box(found.b)[0] > 0:
+                    return [self._linear(found.b).plus(own, -_ONE).plus(_Linear({}, -_ONE))]
                 if divisor is None or divisor <= 0:
                     return []
                 whole, part = self._linear(found.a), Fraction(divisor)

@@ -26,7 +26,12 @@ POINTS = ({"n": 24, "b": 2}, {"n": 41, "b": 3}, {"n": 61, "b": 4}, {"n": 33, "b"
 
 
 def _written(
-    folder: Path, name: str, nodes: Sequence[Any], inputs: Mapping[str, Sequence[Any]], more: Sequence[Any] = ()
+    folder: Path,
+    name: str,
+    nodes: Sequence[Any],
+    inputs: Mapping[str, Sequence[Any]],
+    more: Sequence[Any] = (),
+    opset: int = 13,
 ) -> Path:
     rng = np.random.default_rng(0)
     shapes = {"first": (32, 64), "bias": (64,), "second": (64, 32), "places": (1, 96, 32), "distances": (1, 4, 96, 96)}
@@ -50,7 +55,7 @@ def _written(
     out = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)]
     graph = helper.make_graph(nodes, name, ends, out, [*weights, *more])
     path = folder / f"{name}.onnx"
-    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 13)])
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", opset)])
     path.write_bytes(model.SerializeToString())
     return path
 
@@ -141,7 +146,29 @@ def test_a_network_takes_any_extents(block: tuple[Any, Any, Any], extents: tuple
 
 
 def test_programs_of_our_own_are_in_it(block: tuple[Any, Any, Any]) -> None:
-    assert {each.program.split(".")[0] for each in block[1].calls if "matmul" in each.kernel} >= {"vectors"}
+    assert {each.program.split(".")[0] for each in block[1].calls} >= {"vectors", "attention"}
+
+
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention_of_any_length_is_proven_in_bounds(tmp_path: Path, causal: int) -> None:
+    """Queries that fill no vector, keys that fill no block, and more of both than one block has."""
+    import onnxruntime
+
+    node = helper.make_node
+    attributes = {"q_num_heads": 2, "kv_num_heads": 2, "is_causal": causal}
+    nodes = [node("Relu", ["x"], ["h"]), node("Attention", ["h", "h", "x"], ["y"], **attributes)]
+    path = _written(tmp_path, "attention", nodes, {"x": ["b", "n", 32]}, opset=23)
+    dimensions = OpenExtent("n", 0, 1, 1, 200), BATCH
+    points = [{"n": n, "b": b} for n, b in ((24, 2), (41, 3), (61, 4), (93, 5), (200, 5))]
+    executable, made = _compiled(path, points, dimensions)
+    assert "attention" in {each.program.split(".")[0] for each in made.calls}
+    assert made.bounds is not None
+    assert not made.bounds.unproven
+    session = onnxruntime.InferenceSession(str(path))
+    for n, b in ((1, 1), (2, 5), (7, 2), (8, 1), (9, 3), (64, 2), (65, 1), (199, 4), (200, 5)):
+        x = np.random.default_rng(n).standard_normal((b, n, 32), np.float32)
+        (wanted,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(executable.run(x)["y"], wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_extents_outside_of_the_range_are_refused(block: tuple[Any, Any, Any]) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 
+from kintune.compiler.bounds import Proof
 from kintune.compiler.graph.arena import place_in_a_row
 from kintune.compiler.graph.assemble import PlannedProgram, in_kernels, scheduled_with, with_a_kernel
 from kintune.compiler.graph.call_records import called_functions, describe_calls
@@ -125,9 +126,23 @@ def _assembled(
     kernels = tvm.transform.Sequential(default_schedules(target))(with_a_kernel(general))
     library = build_kernels(kernels, target, (), threads)
     greatest = planned[-1]
-    bounds = prove_plan(plan, lambda name, _: library.kernels[name].proof, lambda _: None)
+    empty = _may_be_empty(plan)
+
+    def proof_of(name: str, _: object) -> Proof:
+        found = library.kernels[name].proof
+        return found._replace(unproven=(*found.unproven, "an operand may have no elements")) if name in empty else found
+
+    bounds = prove_plan(plan, proof_of, lambda _: None)
     calls = describe_calls(greatest.plan, greatest.kernels, points[-1].lowered, used)
     return PlannedProgram(plan, library.content, greatest.weights, calls, 0, bounds)
+
+
+def _may_be_empty(plan: ExecutionPlan) -> set[str]:
+    """The kernels that may have an operand without elements: proofs take for granted that none is."""
+    assert plan.open is not None  # it is an open plan
+    least = {each.name: each.steps(each.least) for each in plan.open.dimensions}
+    empty = {number for number, shape in plan.open.shapes.items() if any(each.value(least) < 1 for each in shape)}
+    return {each.kernel for each in plan.operations if isinstance(each, KernelCall) and empty & set(each.tensors)}
 
 
 def _kernels(

@@ -31,12 +31,13 @@ _FLOAT = 4
 
 
 class _Case(NamedTuple):
-    """Attention by a kind of kernel for vectors of `lanes`, and `registers` of them."""
+    """Attention by a kind of kernel for `lanes` and `registers` of vectors; for any number up to `most` queries."""
 
     pattern: AttentionPattern
     kind: str
     lanes: int
     registers: int
+    most: int = 0
 
 
 _Tiling = Blocking | RowBlocking
@@ -89,9 +90,17 @@ class AttentionProgram(TilingProgram[_Case, _Tiling]):
 
     def module(self, module: tvm.IRModule, case: _Case, tiling: _Tiling, kept: frozenset[int]) -> tvm.IRModule:
         """The module whose `main` is the kernel."""
-        write: Any = write_rows if isinstance(tiling, RowBlocking) else write_tiles
-        written: tvm.IRModule = write(module["main"], case.pattern, case.lanes, tiling)
+        function, pattern = module["main"], case.pattern
+        written: tvm.IRModule
+        if isinstance(tiling, RowBlocking):
+            written = write_rows(function, pattern, case.lanes, tiling)
+        else:
+            written = write_tiles(function, pattern, case.lanes, tiling, most=case.most)
         return written
+
+    def opened(self, case: _Case, greatest: _Case) -> _Case:
+        """The workload, to be written in tiles for any number of queries and keys."""
+        return super().opened(case, greatest) if case.kind == _ROWS else case._replace(most=greatest.pattern.rows)
 
 
 def _queries(case: _Case) -> list[int]:

@@ -6,22 +6,25 @@ transposed queries of the block; so maxima and sums over keys are of whole vecto
 query, and what was added up before is scaled down when the largest grows.
 
 A block has no part outside of the matrix.  The last block, and the last vector of a block, begin earlier instead, and
-compute some queries twice.
+compute some queries twice.  For open extents, the last query or key is computed again in place of what lies outside.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 from tvm import tirx
 
+from kintune.compiler.kernels.loops import index
+from kintune.compiler.kernels.statements import ceildiv
 from kintune.compiler.programs.attention_pattern import Access, AttentionPattern, element, place, scored
 from kintune.compiler.programs.kernel_writer import (
     alloc,
+    bind,
     conditional,
     load,
     repeat,
@@ -59,44 +62,40 @@ class Blocking(NamedTuple):
     across: bool
 
 
-def write_tiles(function: Any, pattern: AttentionPattern, lanes: int, blocking: Blocking) -> Any:
+def write_tiles(function: Any, pattern: AttentionPattern, lanes: int, blocking: Blocking, *, most: int = 0) -> Any:
     """A module whose `main` computes the attention of `function` in blocks, in vectors of so many `lanes`.
 
     The pattern must have at least as many queries as a vector has lanes, and unless the blocking is `across` also a
-    width of as many.
+    width of as many.  If there may be up to `most` queries, the statements are the same for any number of queries and
+    keys.
     """
-    blocks = -(-pattern.rows // (blocking.queries * lanes))
-    rows = max(-(-pattern.rows // blocks), lanes)
+    blocks = -(-(most or pattern.rows) // (blocking.queries * lanes))
+    kind = _OpenTask if most else _Task
     return tasks(
         function,
         pattern.heads * blocks,
         "attention",
-        lambda buffers, task: _Task(buffers, pattern, lanes, blocking, blocks, rows).write(task),
+        lambda buffers, task: kind(buffers, pattern, lanes, blocking, blocks).write(task),
         result=pattern.result.parameter,
+        is_open=most > 0,
     )
 
 
 class _Task:
-    def __init__(
-        self, buffers: Any, pattern: AttentionPattern, lanes: int, blocking: Blocking, blocks: int, rows: int
-    ) -> None:
+    def __init__(self, buffers: Any, pattern: AttentionPattern, lanes: int, blocking: Blocking, blocks: int) -> None:
         self.buffers, self.pattern, self.lanes, self.blocking = buffers, pattern, lanes, blocking
-        self.blocks, self.rows = blocks, rows
-        self.vectors = -(-rows // self.lanes)
-        self.columns = self.vectors * self.lanes
+        self.blocks, self.rows = blocks, max(-(-pattern.rows // blocks), lanes)
+        self.vectors: Any = -(-self.rows // self.lanes)
         self.wide = -(-pattern.width // self.lanes)
         self.batch: list[Any] = []
         self.start: Any = 0
 
     def write(self, task: Any) -> None:
-        pattern, number = self.pattern, self.columns
-        head = task // self.blocks if self.blocks > 1 else task
-        self.batch = pattern.batch_of(head)
-        if self.blocks > 1:
-            self.start = tirx.min(task % self.blocks * self.rows, pattern.rows - self.rows)
+        pattern = self.pattern
+        keys, number = self._begin_task(task)
         across = self.blocking.across
         self.query = alloc("query", pattern.depth, number)
-        self.scores = alloc("scores", min(self.blocking.keys, pattern.columns), number)
+        self.scores = alloc("scores", keys, number)
         self.result = alloc("mixed", *((pattern.width, number) if across else (number, self.wide * self.lanes)))
         self.most, self.total = alloc("most", number), alloc("total", number)
         self.block_most, self.shrink = alloc("block_most", number), alloc("shrink", number)
@@ -110,13 +109,30 @@ class _Task:
         self._invert()
         self._finish()
 
-    def _query_of(self, index: Any) -> Any:
-        """The first query of a vector of the block."""
+    @property
+    def queries(self) -> Any:
+        """The queries of a block, in whole vectors."""
+        return self.vectors * self.lanes
+
+    def _begin_task(self, task: Any) -> tuple[int, int]:
+        """Say what a task computes; returns the keys and queries that its buffers have room for."""
+        head = task // self.blocks if self.blocks > 1 else task
+        self.batch = self.pattern.batch_of(head)
+        if self.blocks > 1:
+            self.start = tirx.min(task % self.blocks * self.rows, self.pattern.rows - self.rows)
+        return min(self.blocking.keys, self.pattern.columns), self.queries
+
+    def _query(self, index: Any, lane: Any) -> Any:
+        """The query of a lane of a vector of the block."""
         begin = index * self.lanes
-        if self.columns > self.rows:
+        if self.queries > self.rows:
             last = self.rows - self.lanes
             begin = min(begin, last) if isinstance(begin, int) else tirx.min(begin, last)
-        return begin + self.start
+        return begin + self.start + lane
+
+    def _column(self, first: Any, key: Any) -> Any:
+        """The column of a key of a block that begins at `first`."""
+        return first + key
 
     def _read(self, access: Access, row: Any = 0, column: Any = 0, depth: Any = 0, width: Any = 0) -> Any:
         return element(self.buffers, access, (*self.batch, row, column, depth, width))
@@ -130,7 +146,7 @@ class _Task:
                 rows = [
                     load(
                         self.buffers[pattern.query.parameter],
-                        place(pattern.query, (*self.batch, self._query_of(group) + i, 0, part * lanes, 0)),
+                        place(pattern.query, (*self.batch, self._query(group, i), 0, part * lanes, 0)),
                         lanes,
                     )
                     for i in range(lanes)
@@ -140,7 +156,7 @@ class _Task:
             return
         groups, depths = repeat(self.vectors, "group"), repeat(self.pattern.depth, "depth")
         with groups as group, depths as depth, vector(self.lanes) as lane:
-            value = self._read(self.pattern.query, self._query_of(group) + lane, depth=depth)
+            value = self._read(self.pattern.query, self._query(group, lane), depth=depth)
             store(self.query, value * scale, depth, group * self.lanes + lane)
 
     def _begin(self) -> None:
@@ -149,8 +165,8 @@ class _Task:
             store(self.most, tirx.const(LOWEST, "float32"), group * self.lanes + lane)
         with repeat(self.vectors, "group") as group, vector(self.lanes) as lane:
             store(self.total, zero, group * self.lanes + lane)
-        outer, inner = (int(extent) for extent in self.result.shape)
-        with repeat(outer, "row") as row, repeat(inner // self.lanes, "group") as group, vector(self.lanes) as lane:
+        rows, groups = self._result_tiles()
+        with repeat(rows, "row") as row, repeat(groups, "group") as group, vector(self.lanes) as lane:
             store(self.result, zero, row, group * self.lanes + lane)
 
     def _blocks(self) -> None:
@@ -180,18 +196,26 @@ class _Task:
         lanes = self.lanes
         with repeat(self.vectors, "group") as group, vector(lanes) as lane:
             store(self.block_most, tirx.const(LOWEST, "float32"), group * lanes + lane)
-        for key_loop, height in tiles(keys, self.blocking.score_rows):
+        for key_loop, height in self._key_tiles(keys):
             with key_loop() as key:
                 for group_loop, width in tiles(self.vectors, self.blocking.score_vectors):
                     with group_loop() as group:
                         self._score(first, key, height, group, width)
         self._softmax(keys)
-        rows, groups = (self.pattern.width, self.vectors) if self.blocking.across else (self.columns, self.wide)
+        rows, groups = self._result_tiles()
         for row_loop, height in tiles(rows, self.blocking.mix_rows):
             with row_loop() as row:
                 for group_loop, width in tiles(groups, self.blocking.mix_vectors):
                     with group_loop() as group:
                         self._mix(first, keys, row, height, group, width)
+
+    def _key_tiles(self, keys: Any) -> Iterable[tuple[Callable[[], Any], int]]:
+        """The loops over tiles of so many keys, and how many keys a tile has."""
+        return tiles(keys, self.blocking.score_rows)
+
+    def _result_tiles(self) -> tuple[Any, Any]:
+        """The rows of the result, and the vectors of a row."""
+        return (self.pattern.width, self.vectors) if self.blocking.across else (self.queries, self.wide)
 
     def _each(self, height: int, width: int, value: Callable[[int, int, Any], Any]) -> None:
         """Store the `value(row, number, lane)` of each vector of a register tile in it."""
@@ -203,7 +227,7 @@ class _Task:
         lanes = self.lanes
 
         def multiplied(i: int, u: int, lane: Any) -> Any:
-            keys = self._read(self.pattern.key, column=first + (key + i), depth=depth)
+            keys = self._read(self.pattern.key, column=self._column(first, key + i), depth=depth)
             return self.tile[i][u * lanes + lane] + keys * self.query[depth, (group + u) * lanes + lane]
 
         self._each(height, width, lambda *_: tirx.const(0, "float32"))
@@ -213,7 +237,7 @@ class _Task:
             if self.pattern.steps:
                 for i in range(height):
                     with vector(lanes) as lane:
-                        at = (*self.batch, self._query_of(group + u) + lane, first + (key + i), 0, 0)
+                        at = (*self.batch, self._query(group + u, lane), self._column(first, key + i), 0, 0)
                         score, read = self.tile[i][u * lanes + lane], partial(element, self.buffers)
                         store(self.tile[i], scored(self.pattern, score, at, read), u * lanes + lane)
             with vector(lanes) as lane:
@@ -279,7 +303,7 @@ class _Task:
     def _invert(self) -> None:
         """Replace each query's sum of exponentials by the factor of its sum of values (`factor_of`)."""
         with repeat(self.vectors, "group") as group, vector(self.lanes) as lane:
-            row = self._query_of(group) + lane
+            row = self._query(group, lane)
             blank = None if self.pattern.blank is None else self._read(self.pattern.blank, row)
             at = group * self.lanes + lane
             store(self.total, factor_of(self.pattern, self.total[at], blank), at)
@@ -288,7 +312,7 @@ class _Task:
         lanes, result = self.lanes, self.pattern.result
         output = self.buffers[result.parameter]
         with repeat(self.vectors, "group") as group, repeat(lanes, "query") as lane:
-            at, row = group * lanes + lane, self._query_of(group) + lane
+            at, row = group * lanes + lane, self._query(group, lane)
             if self.blocking.across:
                 with repeat(self.pattern.width, "width") as width:
                     place_of = place(result, (*self.batch, row, 0, 0, width))
@@ -298,6 +322,43 @@ class _Task:
                 place_of = place(result, (*self.batch, row, 0, 0, self._width_of(part) + inner))
                 value = finished(self.pattern, self.result[at, part * lanes + inner], self.total[at])
                 store(output, value, *place_of)
+
+
+class _OpenTask(_Task):
+    """A block of any number of queries, which is known when the task begins, as is that of keys."""
+
+    def _begin_task(self, task: Any) -> tuple[int, int]:
+        """Bind the numbers, and say what a task computes."""
+        pattern, lanes = self.pattern, self.lanes
+        if not self.blocking.across:  # vectors of queries are whole tiles
+            self.blocking = self.blocking._replace(
+                mix_rows=math.gcd(lanes, 1 << self.blocking.mix_rows.bit_length() - 1)
+            )
+        self.rows, columns = bind(index(pattern.rows)), bind(index(pattern.columns))
+        self.batch, block = pattern.batch_of(task // self.blocks), task % self.blocks
+        first, end = ((block + i) * ceildiv(self.rows, lanes) // self.blocks for i in (0, 1))
+        self.start, most = bind(first * lanes), self.blocking.queries
+        self.vectors = bind(tirx.max(tirx.min(end - first, index(most)), index(0)))  # always is, which is shown easily
+        shift = pattern.shift
+        self.end = columns if shift is None else bind(tirx.min(columns, self.start + self.queries + shift))
+        tile = max(self.blocking.score_vectors, self.blocking.mix_vectors if self.blocking.across else 1)
+        keys = ceildiv(self.blocking.keys, self.blocking.score_rows) * self.blocking.score_rows
+        return keys, (most + tile - 1) * lanes
+
+    def _query(self, place: Any, lane: Any) -> Any:
+        return tirx.min(place * self.lanes + self.start + lane, self.rows - 1)
+
+    def _column(self, first: Any, key: Any) -> Any:
+        return tirx.min(first + key, self.end - 1)
+
+    def _blocks(self) -> None:
+        keys = self.blocking.keys
+        with repeat(ceildiv(self.end, keys), "block") as block:
+            self._block(block * keys, bind(tirx.min(index(keys), self.end - block * keys)))
+
+    def _key_tiles(self, keys: Any) -> Iterable[tuple[Callable[[], Any], int]]:
+        """Tiles of one size, the last of which has the last column several times."""
+        return tiles(keys, self.blocking.score_rows, beyond=True)
 
 
 def factor_of(pattern: AttentionPattern, total: Any, blank: Any) -> Any:

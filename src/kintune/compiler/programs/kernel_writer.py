@@ -14,7 +14,7 @@ import tvm
 from tvm import tirx
 
 from kintune.compiler.kernels import loops
-from kintune.compiler.kernels.statements import block_over
+from kintune.compiler.kernels.statements import block_over, ceildiv
 
 __all__ = [
     "add", "alloc", "bind", "conditional", "importing", "load", "repeat", "store", "store_vector", "tasks", "tiles",
@@ -28,6 +28,7 @@ class _Open(threading.local):
     def __init__(self) -> None:
         self.loops: list[list[Any]] = []
         self.buffers: list[Any] = []
+        self.are_whole = False
 
 
 _OPEN = _Open()
@@ -56,11 +57,18 @@ def add(statement: Any) -> None:
 
 
 def tasks(
-    function: tirx.PrimFunc, number: int, name: str, body: Callable[[Sequence[Any], Any], None], *, result: int
+    function: tirx.PrimFunc,
+    number: int,
+    name: str,
+    body: Callable[[Sequence[Any], Any], None],
+    *,
+    result: int,
+    is_open: bool = False,
 ) -> tvm.IRModule:
     """A module whose `main` has the parameters of `function` and a parallel loop over `body(buffers, task)`.
 
     `number` is that of the tasks, `name` that of the block.  It writes the parameter `result`, and reads the others.
+    If it `is_open` what a task needs of its buffers, they keep their sizes.
     """
     buffers = [loops.buffer(str(p.name), [*map(int, p.shape)], str(p.dtype), "global") for p in function.params]
 
@@ -68,7 +76,7 @@ def tasks(
         return written(lambda: body(buffers, at))
 
     reads = [buffer for buffer in buffers if buffer is not buffers[result]]
-    _OPEN.buffers = allocated = list[Any]()
+    _OPEN.buffers, _OPEN.are_whole = (allocated := list[Any]()), is_open
     block = block_over(name, [("task", number)], task, reads, [buffers[result]], buffers=allocated)
     made = tirx.PrimFunc(buffers, loops.as_root(block)).with_attrs(
         {**dict(function.attrs or {}), "global_symbol": "main", "s_tir": True, "tirx.noalias": True}
@@ -78,8 +86,11 @@ def tasks(
 
 def alloc(name: str, *shape: int) -> Any:
     """A buffer of float32 that each task has for itself."""
-    _OPEN.buffers.append(loops.buffer(name, shape, "float32", "global"))
-    return _OPEN.buffers[-1]
+    made = loops.buffer(name, shape, "float32", "global")
+    _OPEN.buffers.append(made)
+    if _OPEN.are_whole:  # the compiler makes no buffer smaller whose address is used
+        add(tirx.Evaluate(made.data))
+    return made
 
 
 def store(buffer: Any, value: Any, *indices: Any) -> None:
@@ -165,19 +176,22 @@ def transposed(rows: Sequence[Any]) -> list[Any]:
     return found
 
 
-def tiles(extent: int, size: int) -> Iterator[tuple[Callable[[], Any], int]]:
+def tiles(extent: Any, size: int, *, beyond: bool = False) -> Iterator[tuple[Callable[[], Any], int]]:
     """The loops that cover `extent`: one over the whole tiles of `size`, then one of what is left.
 
+    Of an expression single ones are left.  With `beyond` all tiles are whole, and the last one may end behind it.
     Yields for each a function, which gives a context manager of the start of a tile, and the size of its tiles.
     """
 
     @contextmanager
-    def starts(begin: int, number: int, step: int) -> Iterator[Any]:
+    def starts(begin: Any, number: Any, step: int) -> Iterator[Any]:
         with repeat(number, "tile") as tile:
-            yield tile * step + begin if number > 1 else begin
+            yield begin if isinstance(number, int) and number == 1 else tile * step + begin
 
-    whole, rest = divmod(extent, size)
-    if whole:
+    whole, rest = (ceildiv(extent, size), 0) if beyond else (extent // size, extent % size)
+    if not isinstance(whole, int) or whole:
         yield (lambda: starts(0, whole, size)), size
-    if rest:
+    if not isinstance(rest, int):
+        yield (lambda: starts(whole * size, rest, 1)), 1
+    elif rest:
         yield (lambda: starts(whole * size, 1, rest)), rest
