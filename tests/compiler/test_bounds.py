@@ -329,6 +329,19 @@ def main(a: T.Buffer((10,), "float32"), b: T.Buffer((16,), "float32")):
     assert len(unproven(text.replace("i >= 6", "i >= 5"))) == 1
 
 
+def test_vectors_of_both_values_of_a_choice_are_loaded() -> None:
+    """The compiler makes a choice of numbers a branch, and none of vectors."""
+    text = """
+def main(a: T.Buffer((10,), "float32"), b: T.Buffer((16,), "float32")):
+    for i in T.vectorized(16):
+        b[i] = T.Select(i < 10, a[i], T.float32(0))
+"""
+    assert len(unproven(text)) == 1
+    assert unproven(text.replace("T.Select", "T.if_then_else")) == ()
+    assert unproven(text.replace("T.vectorized", "T.serial")) == ()
+    assert unproven(text.replace("a[i]", "a[T.min(i, 9)]")) == ()
+
+
 def test_results_are_the_interval_of_what_is_stored() -> None:
     from kintune.compiler.bounds import prove
 

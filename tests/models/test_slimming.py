@@ -302,3 +302,13 @@ def test_outputs_that_are_no_tensors_stay_what_they_are(caplog: pytest.LogCaptur
     assert "Cast" not in [node.op_type for node in slimmed.graph.node]
     assert slimmed.graph.output[2] == model.graph.output[2]
     assert not caplog.messages
+
+
+def test_products_of_bytes_are_not_folded() -> None:
+    """onnxruntime's saturate on CPUs without VNNI."""
+    values = {"a": np.full((2, 4), 255, np.uint8), "b": np.full((4, 3), 127, np.int8)}
+    nodes = [helper.make_node("MatMulInteger", ["a", "b"], ["c"]), helper.make_node("Identity", ["c"], ["y"])]
+    constants = [numpy_helper.from_array(value, name) for name, value in values.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT32, (2, 3))]
+    model = helper.make_model(helper.make_graph(nodes, "g", [], outputs, constants))
+    assert "MatMulInteger" in [node.op_type for node in slim(model).graph.node]

@@ -160,6 +160,7 @@ class _Prover:
         self._constant: dict[int, list[tuple[Any, Any]]] = {}  # variables for loads from what is never stored to
         self._passing: dict[int, list[tuple[Any, Any]]] = {}  # variables for other loads of the same statement
         self._accesses = 0
+        self._vectors = 0  # loops around that become vectors
         self._looked_at: dict[Any, list[tuple[Any, bool]]] = {}  # indices, where the same facts hold
         self._tries = 0  # sums that are still looked at for an index
         self._unproven: list[str] = []
@@ -289,7 +290,9 @@ class _Prover:
             case tirx.For():
                 self._expressions(statement.min, statement.extent)
                 with self._within_loop(statement):
+                    self._vectors += statement.kind == tirx.ForKind.VECTORIZED
                     self._statement(statement.body)
+                    self._vectors -= statement.kind == tirx.ForKind.VECTORIZED
             case tirx.IfThenElse():
                 self._expressions(statement.condition)
                 with self._given(statement.condition):
@@ -422,13 +425,18 @@ class _Prover:
     # ---- accesses ----
 
     def _expressions(self, *expressions: Any) -> None:
-        """Look at all loads and calls in expressions, those under a choice where it is made."""
+        """Look at all loads and calls in expressions, those under a choice where it is made.
+
+        Vectors of both values of a `Select` are loaded, whatever its condition is.
+        """
 
         def load(found: Any) -> None:
             self._access(found.source, found.indices)
 
         def choose(found: Any) -> Any:
-            choice = _choice(found)
+            choice = None if self._vectors and isinstance(found, tirx.Select) else _choice(found)
+            if choice is None and isinstance(found, tirx.Select):
+                return None
             if choice is None:
                 return self._call(found)
             condition, first, second = choice

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper, shape_inference
 
+from kintune.models.byte_products import NAMES as BYTE_PRODUCTS
 from kintune.models.evaluation import DEVIATING, LOG_FATAL, RANDOM, deviates, open_session
 from kintune.models.integer_division import guard_divisions
 from kintune.models.onnx_nodes import nodes
@@ -167,6 +168,8 @@ def _state_of_onnxslim(*, few_rounds: bool) -> Iterator[None]:
 
 def _is_not_folded(node: Any) -> bool:
     """Whether onnxruntime may compute something else of a node of onnxslim than its definition says."""
+    if node.op in BYTE_PRODUCTS:
+        return True
     if node.op not in DEVIATING or not node.inputs:
         return False
     dtype = getattr(node.inputs[0], "dtype", None)  # it may be a number of ONNX's own types

@@ -45,7 +45,7 @@ def _fold(node: Node) -> relax.Expr:
                 inside = tirx.all(inside, tirx.floormod(start, stride) == 0, number >= 0, number < count)
                 chosen.append(tirx.max(tirx.min(number, count - 1), 0))
             source = (n, channel, *taps, *chosen)
-            return te.sum(tirx.Select(inside, values[source], tirx.const(0, dtype_of(data))), axis=taps)
+            return te.sum(tirx.if_then_else(inside, values[source], tirx.const(0, dtype_of(data))), axis=taps)
 
         return te.compute((batch, channels, *image), at, name="folded")
 

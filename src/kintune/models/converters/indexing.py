@@ -108,7 +108,7 @@ def _tensor_scatter(node: Node) -> relax.Expr:
             inside = tirx.all(own >= 0, own < written)
             near = tirx.max(tirx.min(own, tirx.const(written - 1, "int64")), tirx.const(0, "int64"))
             source = (*place[:axis], near, *place[axis + 1 :])
-            return tirx.Select(inside, part[source], values[place])
+            return tirx.if_then_else(inside, part[source], values[place])
 
         return te.compute(shape, at, name="replaced")
 

@@ -84,7 +84,7 @@ def places_of_largest(
             chosen = tirx.Select(value == tops[target], count - 1 - flat, none)
             if is_float(dtype_of(data)):
                 chosen = tirx.Select(tirx.isnan(value), count + flat, chosen)
-            return te.max(tirx.Select(inside, chosen, none), axis=within)
+            return te.max(tirx.if_then_else(inside, chosen, none), axis=within)
 
         return te.compute(tops.shape, key, name="key")
 
