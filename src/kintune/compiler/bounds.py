@@ -4,7 +4,7 @@ What is proven is the kernel as it is before the compiler flattens its buffers, 
 axis.  Every element that is loaded or stored is looked at, and every region that is given to a function in LLVM's
 language (`tvm_access_ptr`, whose extent its writer states).  First the compiler's own analyzer bounds an index.  Where
 that does not suffice, the index is written as a sum of multiples of variables, and conditions that hold there are
-subtracted from it: one or two steps of Farkas' lemma.
+subtracted from it, as a linear program says how often each (Farkas' lemma).
 
 An index that the kernel loads is known as far as what was stored is: see `Proof.results`.  Three things are taken for
 granted: elements are written before they are read, integers do not overflow, and what the compiler does afterwards is
@@ -24,8 +24,10 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import tvm
 import tvm_ffi
+from scipy.optimize import linprog
 from tvm import tirx
 from tvm.ir.instrument import PassInstrument
 from tvm.target import codegen
@@ -40,11 +42,13 @@ Interval: TypeAlias = tuple[int, int]
 """The least and the greatest value, both included."""
 
 _NEXT = "tirx.FlattenBuffer"  # the pass before which functions are looked at
-_STEPS = 4  # conditions that are subtracted from an index, at most
 _FEW = 4  # values of a variable that are looked at one by one, at most
 _CHOICES = 8  # choices in an index that are looked at one by one, at most
-_MOST_TRIES = 300  # sums that are looked at for one bound of an index
 _MOST_LINES = 4  # accesses that are not proven, after which a kernel is looked at no closer
+_FAR = 1 << 30  # from where on a bound is none
+_MOST_FACTS = 80  # that a bound of an index may follow from
+_NEARLY = 1e-6  # what rounding may add to a solution
+_MOST_PARTS = 1 << 16  # of one, in fractions
 _LONGEST = 160  # characters of an access in a message
 
 _LIMITS = {"bool": (0, 1)} | {
@@ -148,6 +152,7 @@ class _Prover:
         self._function = function
         self._analyzer = tvm.sym.Analyzer()
         self._nbytes: dict[Any, Any] = {}  # numbers, or expressions of the extents of operands
+        self._sizes: set[Any] = set()  # variables that are extents of operands
         self._given_ranges: dict[Any, Interval] = {}
         self._ranges: dict[Any, Interval] = {}
         self._sought: set[Any] = set()  # buffers whose intervals are being found
@@ -162,7 +167,6 @@ class _Prover:
         self._accesses = 0
         self._vectors = 0  # loops around that become vectors
         self._looked_at: dict[Any, list[tuple[Any, bool]]] = {}  # indices, where the same facts hold
-        self._tries = 0  # sums that are still looked at for an index
         self._unproven: list[str] = []
         for position, parameter in enumerate(function.params):
             if isinstance(parameter.ty, BufferType):
@@ -193,7 +197,18 @@ class _Prover:
         plain = begins and not list(buffer.ty.strides)
         if given:
             for variable in itertools.chain.from_iterable(nodes_in(extent, tirx.Var) for extent in buffer.shape):
-                self._analyzer.update(variable, _EXTENTS, True)
+                if variable not in self._sizes:
+                    self._analyzer.update(variable, _EXTENTS, True)
+                    self._sizes.add(variable)
+            sizes = [
+                extent for extent in buffer.shape if _constant(extent) is None and not isinstance(extent, tirx.Var)
+            ]
+            for fact in (self._linear(extent - 1) for extent in sizes):
+                self._facts += self._with_definitions([fact])
+                for variable, factor in fact.terms.items():
+                    if isinstance(variable, tirx.Var) and len(fact.terms) == 1 and factor > 0:
+                        least = max(math.ceil(-fact.constant / factor), int(self._box(variable)[0]))
+                        self._analyzer.update(variable, tvm.sym.ConstIntBound(least, _EXTENTS.max_value), True)
         if plain and (size := _itemsize(_type_of(buffer))) and (given or None not in map(_constant, buffer.shape)):
             self._nbytes[buffer] = _product([*buffer.shape, size])
 
@@ -601,7 +616,6 @@ class _Prover:
     def _is_between(self, index: Any, low: int | None, high: int | None) -> bool:
         """Whether an index as a sum lies between two numbers."""
         linear = self._linear(index)
-        self._tries = _MOST_TRIES
         above = low is None or self._nonnegative(linear.plus(_Linear({}, -_ONE * low)))
         return above and (high is None or self._nonnegative(_Linear({}, _ONE * high).plus(linear, -_ONE)))
 
@@ -613,27 +627,60 @@ class _Prover:
         with self._given(condition, holds=holds):
             return self._between(tvm_ffi.structural_map(index, kinds), low, high, choices)
 
-    def _nonnegative(self, linear: _Linear, steps: int = _STEPS) -> bool:
-        """Whether a sum is never negative; up to `steps` of what holds here are subtracted from it."""
+    def _nonnegative(self, linear: _Linear) -> bool:
+        """Whether a sum is never negative."""
         if self._least(linear) >= 0:
             return True
-        self._tries -= 1
-        if not steps or self._tries < 0:
-            return False
         for term, factor in linear.terms.items():
-            ends = self._expression(term)
-            if isinstance(ends, tirx.Max if factor < 0 else tirx.Min):  # it holds if it does for either of the two
+            ends, size = next(iter(self._by_size(term)), (self._expression(term), None))
+            if isinstance(ends, tirx.Min | tirx.Max):  # it is one of the two
                 rest = linear.plus(_Linear({term: _ONE}, Fraction(0)), -factor)
-                either = (rest.plus(self._linear(each), factor) for each in (ends.a, ends.b))
-                if all(self._nonnegative(each, steps) for each in either):
+                each_times = (self._times(self._linear(each), size) for each in (ends.a, ends.b))
+                either = (rest.plus(each, factor) for each in each_times)
+                if isinstance(ends, tirx.Max if factor < 0 else tirx.Min) and all(map(self._nonnegative, either)):
                     return True
-        known = [*self._facts, *itertools.chain.from_iterable(map(self._facts_about, linear.terms))]
-        for fact in known:
-            factors = {linear.terms[term] / factor for term, factor in fact.terms.items() if term in linear.terms}
-            for times in factors:
-                if times > 0 and self._nonnegative(linear.plus(fact, -times), steps - 1):
-                    return True
-        return False
+        return self._follows(linear)
+
+    def _follows(self, linear: _Linear) -> bool:
+        """Whether what holds here, each a number of times, leaves a sum that is never negative if it is taken away.
+
+        These numbers are a solution of a linear program (Farkas' lemma); the rest is computed from fractions near them.
+        """
+        facts, places = self._related(linear)
+        if not facts:
+            return False
+        boxes = [self._near_box(term) for term in places]
+        matrix = np.zeros((len(facts), len(places)))
+        for row, fact in enumerate(facts):
+            for term, factor in fact.terms.items():
+                matrix[row, places[term]] = -float(factor)
+        objective = [float(linear.terms.get(term, 0)) for term in places]
+        solved = linprog(objective, matrix, [float(fact.constant) for fact in facts], bounds=boxes, method="highs")
+        if solved.status != 0 or solved.fun + float(linear.constant) < _NEARLY - 1:
+            return False
+        rest = linear
+        for fact, times in zip(facts, solved.ineqlin.marginals, strict=True):
+            rest = rest.plus(fact, -Fraction(max(-float(times), 0.0)).limit_denominator(_MOST_PARTS))
+        return self._least(rest) > -1  # a whole number, as all terms are
+
+    def _related(self, linear: _Linear) -> tuple[list[_Linear], dict[Any, int]]:
+        """What holds of the terms of a sum, and of the terms in this; and the places of all terms."""
+        places = {term: at for at, term in enumerate(linear.terms)}
+        facts: dict[tuple[Any, ...], _Linear] = {}
+        waiting = list(places)
+        for term in waiting:  # which grows
+            for fact in [*(each for each in self._facts if term in each.terms), *self._facts_about(term)]:
+                if len(facts) < _MOST_FACTS:
+                    facts.setdefault((frozenset(fact.terms.items()), fact.constant), fact)
+                    new = [other for other in fact.terms if other not in places]
+                    places.update(zip(new, itertools.count(len(places))))
+                    waiting += new
+        return list(facts.values()), places
+
+    def _near_box(self, term: Any) -> tuple[float | None, float | None]:
+        """The interval of a term; None for an end that is far."""
+        low, high = self._box(self._expression(term))
+        return low if low > -_FAR else None, high if high < _FAR else None
 
     def _least(self, linear: _Linear) -> Fraction | float:
         """A number than which a sum is not less, by the intervals of its terms."""
@@ -673,13 +720,29 @@ class _Prover:
                 facts = []
                 for one, other in ((found.a, found.b), (found.b, found.a)):
                     low, high = self._box(other)
-                    if self._box(one)[0] >= 0 and math.isfinite(low) and math.isfinite(high):
+                    if self._box(one)[0] >= 0 and max(abs(low), abs(high)) < _FAR:
                         facts.append(own.plus(self._linear(one), -_ONE * int(low)))
                         facts.append(
                             _Linear({}, Fraction(0)).plus(self._linear(one), _ONE * int(high)).plus(own, -_ONE)
                         )
+                for other, size in self._by_size(term):  # what is not negative stays so, times a size
+                    (part,) = self._linear(other).terms or (None,)
+                    about = [] if part is None else self._facts_about(part)
+                    known = [fact for fact in self._facts if part in fact.terms]
+                    facts += [self._times(fact, size) for fact in (*known, *about)]
                 return facts
         return []
+
+    def _by_size(self, term: Any) -> list[tuple[Any, Any]]:
+        """What a term is a multiple of, and the extent of an operand that it is multiplied by."""
+        found = self._expression(term)
+        if not isinstance(found, tirx.Mul):
+            return []
+        return [(one, other) for one, other in ((found.a, found.b), (found.b, found.a)) if other in self._sizes]
+
+    def _times(self, linear: _Linear, size: Any) -> _Linear:
+        """A sum times an extent; the sum itself for None."""
+        return linear if size is None else self._multiplied(linear, self._linear(size))
 
     def _with_definitions(self, facts: list[_Linear]) -> list[_Linear]:
         """The sums, and those about quotients and rests in them, which need not occur in an index that is looked at."""
@@ -714,6 +777,11 @@ class _Prover:
                 source, limits = str(value.value.ty), _LIMITS.get(str(value.ty))
                 if source in _LIMITS and limits is not None and _within(self._box(value.value), limits):
                     return self._linear(value.value)
+            case tirx.FloorDiv():  # `(n - 1) // 6` is `(n + 5) // 6 - 1`: the constant is one of the rests
+                divisor = _constant(value.b)
+                if divisor is not None and divisor > 0 and (more := self._linear(value.a).constant // divisor):
+                    inner = self._analyzer.simplify(value.a - more * divisor)
+                    return self._term(tirx.FloorDiv(inner, value.b)).plus(_Linear({}, Fraction(more)))
         return self._term(value)
 
     def _multiplied(self, one: _Linear, other: _Linear) -> _Linear:

@@ -174,6 +174,11 @@ class Compiler:
 
     def first_programs(self, lowered: Lowered) -> Chosen:
         """The first valid program by rule of each subgraph that has one."""
+        ranked = self.ranked_programs(lowered, 2)
+        return Chosen({digest: programs[0] for digest, programs in ranked.items()})
+
+    def ranked_programs(self, lowered: Lowered, most: int) -> dict[str, list[tuple[Sketch, Candidate]]]:
+        """Valid programs by rule of each subgraph that has one, at most so many, the most promising first."""
         from kintune.compiler.space.tvm_space import TvmSpace
 
         sketches = [sketch for workload in lowered.workloads for sketch in self._sketches(workload)]
@@ -182,10 +187,10 @@ class Compiler:
         space = TvmSpace(modules, sketches, self._target, self._machine, 1)
         found = {}
         for digest in modules:
-            drafts = [draft for draft in space.verify(space.rules(digest, 2)) if draft]
+            drafts = [draft.candidate for draft in space.verify(space.rules(digest, most)) if draft]
             if drafts:
-                found[digest] = (by_digest[drafts[0].candidate.sketch], drafts[0].candidate)
-        return Chosen(found)
+                found[digest] = [(by_digest[candidate.sketch], candidate) for candidate in drafts]
+        return found
 
     def drawn_candidates(self, lowered: Lowered, seed: Sequence[int]) -> Chosen:
         """For each subgraph the first of a few candidates, drawn as the search draws them, that can be built."""

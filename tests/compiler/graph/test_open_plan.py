@@ -95,7 +95,10 @@ def _block(folder: Path) -> Path:
     )
 
 
-def _compiled(path: Path, points: Sequence[Mapping[str, int]], dimensions: Sequence[OpenExtent]) -> Any:
+def _compiled(
+    path: Path, points: Sequence[Mapping[str, int]], dimensions: Sequence[OpenExtent], shape: str = ""
+) -> Any:
+    """The network for any extents, and its plan; `shape` is spelled with the extents of a point for {}."""
     from kintune.compiler.graph.executable import describe_build
     from kintune.compiler.graph.open_plan import LoweredPoint, MorePoints, assemble_open
     from kintune.core.model import Combination
@@ -109,19 +112,21 @@ def _compiled(path: Path, points: Sequence[Mapping[str, int]], dimensions: Seque
     pending = list(points)
     while True:
         for point in pending:
-            model = load(parse_ref(str(path), [f"x={point.get('b', 2)}x{point['n']}x32"]))
+            own = shape.format("x".join(map(str, point.values()))) or f"x={point.get('b', 2)}x{point['n']}x32"
+            model = load(parse_ref(str(path), [own]))
             shaped = Combination(model.inputs, model.outputs, model.checks)
             lowered.insert(-1 if lowered else 0, LoweredPoint(point, compiler.lower(model), shaped))
         lowered.sort(key=lambda each: sum(each.extents.values()))
-        chosen = compiler.first_programs(lowered[-1].lowered).programs
+        chosen = compiler.ranked_programs(lowered[-1].lowered, 8)
         try:
             made = assemble_open(lowered, dimensions, chosen, compiler._target)
             break
         except MorePoints as more:
             pending = list(more.points)
+    sketches = [sketch for ranked in chosen.values() for sketch, _ in ranked]
     about = describe_build(
         model_name="m", model_digest="0" * 32, target=compiler._text, threads=1, inputs=made.plan.inputs,
-        outputs=made.plan.outputs, checks=made.plan.checks, chosen={}, sketches=[each for each, _ in chosen.values()],
+        outputs=made.plan.outputs, checks=made.plan.checks, chosen={}, sketches=sketches,
     )  # fmt: skip
     plan = CompiledPlan(made.plan, made.library, map(block_of, made.weights), made.calls, 0, made.bounds)
     return Executable.create_from_plans([plan], about), made
@@ -169,6 +174,45 @@ def test_attention_of_any_length_is_proven_in_bounds(tmp_path: Path, causal: int
         x = np.random.default_rng(n).standard_normal((b, n, 32), np.float32)
         (wanted,) = session.run(None, {"x": x})
         np.testing.assert_allclose(executable.run(x)["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+CONVOLUTIONS = {
+    "padded": {"pads": [1, 1, 1, 1]},
+    "strided": {"pads": [1, 1, 1, 1], "strides": [2, 2]},
+    "dilated": {"pads": [2, 2, 2, 2], "dilations": [2, 2]},
+    "inside": {},
+    "grouped": {"pads": [1, 1, 1, 1], "group": 2},
+    "points": {"kernel": 1, "strides": [2, 2]},
+    "line": {"pads": [1, 1], "kernel": 3, "axes": 1},
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_of_any_image_are_proven_in_bounds(tmp_path: Path, name: str) -> None:
+    """Images that are shorter than a tile, and such that fill no tile."""
+    import onnxruntime
+
+    attributes = dict(CONVOLUTIONS[name])
+    taps, axes = attributes.pop("kernel", 3), attributes.pop("axes", 2)
+    weight = np.random.default_rng(0).standard_normal(
+        (32, 16 // attributes.get("group", 1), *[taps] * axes), np.float32
+    )
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], **attributes), helper.make_node("Relu", ["c"], ["y"])]
+    extents = ["n", "m"][-axes:]
+    path = _written(tmp_path, name, nodes, {"x": [1, 16, *extents]}, [numpy_helper.from_array(weight, "w")])
+    far = 90 if axes == 2 else 700
+    dimensions = [OpenExtent(extent, 0, 2 + at, 4, far) for at, extent in enumerate(extents)]
+    drawn = ((31, 47), (53, 26), (22, 61), (70, 35), (far, far))
+    points = [dict(zip(extents, point, strict=False)) for point in drawn]
+    executable, made = _compiled(path, points, dimensions, "x=1x16x{}")
+    assert made.bounds is not None
+    assert {each.program.split(".")[0] for each in made.calls if "conv" in each.kernel} == {"vectors"}
+    assert not [kernel for kernel in made.bounds.unproven if "conv" in kernel]
+    session = onnxruntime.InferenceSession(str(path))
+    for shape in ((4, 4), (5, 7), (4, 90), (64, 12), (89, 90)):
+        x = np.random.default_rng(shape).standard_normal((1, 16, *shape[-axes:]), np.float32)
+        (wanted,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(executable.run(x)["y"], wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_extents_outside_of_the_range_are_refused(block: tuple[Any, Any, Any]) -> None:

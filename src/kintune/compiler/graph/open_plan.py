@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -38,7 +38,11 @@ from kintune.errors import BuildError, KintuneError, cause_line
 from kintune.runtime.tensors import block_of
 from kintune.search.sketch_program import program_of
 
-__all__ = ["LoweredPoint", "MorePoints", "assemble_open"]
+__all__ = ["LoweredPoint", "MorePoints", "Ranked", "assemble_open"]
+
+
+Ranked: TypeAlias = Sequence[tuple[Sketch, Candidate]]
+"""Programs for a workload, the best first."""
 
 
 class LoweredPoint(NamedTuple):
@@ -60,15 +64,15 @@ class MorePoints(Exception):
 def assemble_open(
     points: Sequence[LoweredPoint],
     dimensions: Sequence[OpenExtent],
-    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    chosen: Mapping[str, Ranked],
     target: tvm.target.Target,
     *,
     threads: int = 1,
 ) -> PlannedProgram:
     """Compile a network for a CPU to a plan and a library for all extents of the `dimensions`.
 
-    The last of `points` has the greatest ones.  `chosen` has the programs for the workloads of that point; one that is
-    written for known extents alone is replaced by the default schedule where its workload has others elsewhere.
+    The last of `points` has the greatest ones.  `chosen` has the programs for the workloads of that point, the best
+    first; where a workload has other extents elsewhere, the first that is written for any, or the default schedule.
     Kernels are compiled on so many `threads`.
 
     Raises:
@@ -96,7 +100,7 @@ def assemble_open(
 def _assembled(
     points: Sequence[LoweredPoint],
     dimensions: Sequence[OpenExtent],
-    chosen: Mapping[str, tuple[Sketch, Candidate]],
+    chosen: Mapping[str, Ranked],
     target: tvm.target.Target,
     threads: int,
 ) -> PlannedProgram:
@@ -167,7 +171,7 @@ def _kernels(
 
 
 def _programs(
-    points: Sequence[LoweredPoint], chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target
+    points: Sequence[LoweredPoint], chosen: Mapping[str, Ranked], target: tvm.target.Target
 ) -> tuple[list[dict[str, tvm.tirx.PrimFunc]], dict[str, tuple[Sketch, Candidate]]]:
     """For each point the functions that the chosen programs write, by name; and the programs that write any."""
     used: dict[str, tuple[Sketch, Candidate]] = {}
@@ -179,17 +183,19 @@ def _programs(
     for names in dict.fromkeys(zip(*(each.values() for each in calls), strict=True)):
         digests = [point.lowered.functions[name] for point, name in zip(points, names, strict=True)]
         modules = [known[digest] for known, digest in zip(workloads, digests, strict=True)]
-        sketch, candidate = chosen.get(digests[-1], (None, None))
-        if sketch is None or candidate is None or candidate.sketch == UNTUNED:
-            continue
-        if len(set(digests)) == 1:
-            written = [apply_candidate(modules[-1], sketch, candidate, target)] * len(modules)
-        else:
-            written = _open_ended(program_of(sketch), modules, candidate)
-        for of_point, name, module in zip(made, names, written, strict=False):
-            of_point[name] = module["main"]
-        if written:
+        for sketch, candidate in chosen.get(digests[-1], ()):
+            if candidate.sketch == UNTUNED:
+                continue
+            if len(set(digests)) == 1:
+                written = [apply_candidate(modules[-1], sketch, candidate, target)] * len(modules)
+            else:
+                written = _open_ended(program_of(sketch), modules, candidate)
+            if not written:
+                continue
+            for of_point, name, module in zip(made, names, written, strict=True):
+                of_point[name] = module["main"]
             used[digests[-1]] = sketch, candidate
+            break
     return made, used
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Reach
-from kintune.compiler.kernels.loops import index, loop, sequence
+from kintune.compiler.kernels.loops import INDEX, index, loop, sequence
 
 __all__ = [
     "MOST_WRITTEN",
@@ -26,8 +26,10 @@ __all__ = [
     "is_contended",
     "is_shared",
     "meets",
+    "partial_tiles",
     "places_in_image",
     "share_of",
+    "through_open_row",
     "through_row",
     "tiles_of",
 ]
@@ -108,18 +110,36 @@ def places_in_image(reach: Reach, y: Any) -> tuple[Any, Any]:
 
     With the reach of columns it gives the same for column `y`.
     """
+    is_open = not isinstance(reach.size, int)
+    if is_open and _is_inside(reach):
+        return index(0), reach.kernel
     lowest = (reach.results - 1) * reach.stride + (reach.kernel - 1) * reach.dilation - reach.before
-    if lowest < reach.size and not reach.before:
+    if not is_open and lowest < reach.size and not reach.before:
         return index(0), reach.kernel
     first: Any = index(0)
     if reach.before:
         above = index(reach.before + reach.dilation - 1) - y * index(reach.stride)
         first = tirx.max(index(0), tirx.floordiv(above, index(reach.dilation)))
     end: Any = index(reach.kernel)
-    if lowest >= reach.size:
+    if is_open or lowest >= reach.size:
         below = index(reach.size + reach.before + reach.dilation - 1) - y * index(reach.stride)
         end = tirx.min(end, tirx.floordiv(below, index(reach.dilation)))
     return first, tirx.max(end - first, index(0))
+
+
+def partial_tiles(rest: Any, columns: int, tile: Callable[[int, Any], Any]) -> list[Any]:
+    """The statements `tile(size, first)` of tiles of halved sizes for a rest of less than `columns`."""
+    made = []
+    for size in (1 << bit for bit in reversed(range((columns - 1).bit_length()))):
+        is_there = tirx.floormod(rest, index(2 * size)) >= index(size)
+        first = tirx.floordiv(rest, index(2 * size)) * index(2 * size)
+        made.append(tirx.IfThenElse(is_there, tile(size, first), None))
+    return made
+
+
+def _is_inside(reach: Reach) -> bool:
+    """Whether all that is read lies in the image, whatever its extent is."""
+    return not (reach.before or reach.after > 0)
 
 
 def meets(reach: Reach, position: int, place: int) -> bool:
@@ -160,3 +180,61 @@ def through_row(
 
     middle = [looped()] if inner else []
     return sequence([*at_edge(every[:left], 0), *middle, *at_edge(every[len(every) - right :], shares - 1)])
+
+
+def through_open_row(
+    reach: Reach,
+    columns: int,
+    tile: Callable[[Tile, Any, Any], Any],
+    single: Callable[[Any], Any],
+    share: Any = None,
+    shares: int = 1,
+) -> Any:
+    """The same for a reach whose `size` and `results` are known only when the program runs.
+
+    Tiles at the left lack the same products whatever these are.  Results that lack products at the right are computed
+    one by one, as is a row that is shorter than the tiles at the left.
+    """
+    places = sorted((t * reach.stride + j * reach.dilation, t, j) for t in range(columns) for j in range(reach.kernel))
+
+    def some(number: int, start: int = 0) -> Tile:
+        return Tile(0, number, tuple((t, j) for at, t, j in places if t < number and start + at >= 0))
+
+    def bound(name: str, value: Any) -> Any:
+        variable = tirx.Var(name, INDEX)
+        statements.append(tirx.Bind(variable, value))
+        return variable
+
+    statements: list[Any] = []
+    left = -(-max(reach.before, 0) // (reach.stride * columns))
+    width, results = index(columns), reach.results
+    far = reach.size + index(reach.before - (reach.kernel - 1) * reach.dilation - 1)
+    met = results if _is_inside(reach) else tirx.min(results, tirx.floordiv(far, index(reach.stride)) + 1)
+    complete = bound("complete", tirx.max(met, index(0)))  # results that lack no product at the right
+    whole, rest = tirx.floordiv(complete, width), tirx.floormod(complete, width)
+    begin, end = index(left), whole
+    if share is not None:
+        begin, end = (index(left) + tirx.floordiv((share + k) * (whole - left), index(shares)) for k in (0, 1))
+
+    def owned(owner: int, made: Sequence[Any]) -> list[Any]:
+        alone = share is None or shares == 1
+        return (
+            list(made) if alone or not made else [tirx.IfThenElse(tirx.EQ(share, index(owner)), sequence(made), None)]
+        )
+
+    edge = [
+        tile(some(columns, k * columns * reach.stride - reach.before), index(k * columns), None) for k in range(left)
+    ]
+    full = loop("tile", end - begin, lambda k: tile(some(columns), (begin + k) * width, k))
+    partly = partial_tiles(rest, columns, lambda size, first: tile(some(size), whole * width + first, None))
+    tiles = sequence([*owned(0, edge), full, *owned(shares - 1, partly)])
+    if _is_inside(reach):
+        return sequence([*statements, tiles])
+
+    def singles(begin: Any) -> list[Any]:
+        return owned(shares - 1, [loop("single", results - begin, lambda k: single(begin + k))])
+
+    tiles = sequence([tiles, *singles(complete)])
+    if left:
+        tiles = tirx.IfThenElse(complete >= left * width, tiles, sequence(singles(index(0))))
+    return sequence([*statements, tiles])

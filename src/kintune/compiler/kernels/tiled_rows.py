@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 from tvm import tirx
 
 from kintune.compiler.kernels.contraction import DENSE, GROUPED, Contraction, Reach
-from kintune.compiler.kernels.image_tiles import Tile, meets, places_in_image, share_of, through_row
+from kintune.compiler.kernels.image_tiles import (
+    Tile,
+    meets,
+    partial_tiles,
+    places_in_image,
+    share_of,
+    through_open_row,
+    through_row,
+)
 from kintune.compiler.kernels.loops import INDEX, index, loop, sequence, unravelled
 
 __all__ = ["Live", "PlaceRun", "RowTile", "TiledRows", "Walk", "few_tiles", "live_part", "walk_of"]
@@ -117,10 +125,19 @@ class TiledRows:
     """The rows of a sum in tiles of `height`; a task has one of `blocks` of the rows of an image, or of all.
 
     Where an image has one row of results, or all rows are one, a task has some of its tiles.  With `most`, there are as
-    many rows as are known when the program runs, about so many at most; the statements are the same for each number.
+    many rows as are known when the program runs, about so many at most; the statements are the same for each number, if
+    the image is left `outside` along the same axes.
     """
 
-    def __init__(self, found: Contraction, walk: Walk, height: int, blocks: int, most: int = 0) -> None:
+    def __init__(
+        self,
+        found: Contraction,
+        walk: Walk,
+        height: int,
+        blocks: int,
+        most: int = 0,
+        outside: tuple[bool, bool] = (False, False),
+    ) -> None:
         self.found, self.walk, self.height, self.blocks, self.most = found, walk, height, blocks, most
         self.down, self.across = live_part(found.rows), live_part(found.columns)
         self.batches = found.images if walk is Walk.LINES else 1
@@ -128,7 +145,22 @@ class TiledRows:
         self.number = tirx.Var("number", INDEX)
         self.begun: list[Any] = [tirx.Bind(self.number, index(found.positions))] if most else []
         """The statements at the begin of a task."""
+        if most and walk is Walk.LINES:
+            self.begun = []
+            self.down, self.across = map(self._opened, (self.down, self.across), "yx", outside)
         self._pixel = found.groups * found.channels  # values of a place of the image
+
+    def _opened(self, live: Live, name: str, outside: bool) -> Live:
+        """The same with variables for the extents of an axis of several results, which are bound when a task begins.
+
+        It reads `outside` at some extents.
+        """
+        extents = {each: getattr(live.reach, each) for each in ("size", "results")}
+        if extents["results"] == 1:
+            return live
+        variables = {each: tirx.Var(f"{each}_{name}", INDEX) for each in extents}
+        self.begun += [tirx.Bind(variables[each], index(extent)) for each, extent in extents.items()]
+        return live._replace(reach=live.reach._replace(after=int(outside), **variables))
 
     def tiles(self, image: Any, block: Any, group: Any, computed: Callable[[RowTile, Any], Any]) -> Any:
         """The statement of all tiles of a block, with the columns of a group.
@@ -162,18 +194,17 @@ class TiledRows:
         begin, end = (tirx.floordiv((block + k) * (whole + 1), index(self.blocks)) for k in (0, 1))
         first, rest = whole * index(height), tirx.floormod(self.number, index(height))
         body = loop("tile", tirx.min(end, whole) - begin, lambda k: tile(height, (begin + k) * index(height), k))
-        partly = []
-        for size in (1 << bit for bit in reversed(range((height - 1).bit_length()))):
-            is_there = tirx.EQ(tirx.floormod(tirx.floordiv(rest, index(size)), index(2)), index(1))
-            before = tirx.floordiv(rest, index(2 * size)) * index(2 * size)
-            partly.append(tirx.IfThenElse(is_there, tile(size, first + before, None), None))
+        partly = partial_tiles(rest, height, lambda size, before: tile(size, first + before, None))
         return sequence([body, *([tirx.IfThenElse(tirx.EQ(block, last), sequence(partly), None)] if partly else [])])
 
     def lines(self, block: Any, body: Callable[[Any, Any], Any]) -> Any:
         """The statement that goes through the rows of results of a block: `body(y, share)`, with a share of one row."""
         results = self.down.reach.results
-        if results == 1:
+        if self.found.rows.results == 1:
             return body(index(0), block)
+        if not isinstance(results, int):
+            begin, end = (tirx.floordiv((block + k) * results, index(self.blocks)) for k in (0, 1))
+            return loop("row", end - begin, lambda row: body(begin + row, None))
         begin, number = share_of(block, results, self.blocks)
         return loop("row", number, lambda row: body(begin + row, None))
 
@@ -229,7 +260,8 @@ class TiledRows:
             run = PlaceRun(*places_in_image(across, x), (0,))
             return computed(self._in_line(image, y, x, group, 1, [(*parts, [run])]), None)
 
-        return through_row(across, self.height, of_row, single, share, self.blocks)
+        through = through_row if isinstance(across.size, int) else through_open_row
+        return through(across, self.height, of_row, single, share, self.blocks)
 
     def _flat(self, first: Any, number: int, parts: Sequence[_Part]) -> RowTile:
         """So many positions from number `first` on."""

@@ -178,7 +178,7 @@ class VectorSum(NestProgram[VectorCase, Tiling]):
     def stages(self, case: VectorCase, tiling: Tiling, kept: frozenset[int]) -> Stages:
         """What computes the sums, and what follows them."""
         found, kernel, walk = case.sums.found, _kernel(case, tiling), _walk(case)
-        rows = TiledRows(found, walk, tiling.rows, tiling.blocks, case.most)
+        rows = TiledRows(found, walk, tiling.rows, tiling.blocks, case.most, case.outside)
         if found.prologue is not None:
             compute_all_rows(found, rows)
         number, panel = _panels(case, tiling.vectors), tiling.vectors * case.lanes
@@ -204,10 +204,14 @@ class VectorSum(NestProgram[VectorCase, Tiling]):
         return Stages([packing, tasks(nest)], [packed])
 
     def opened(self, case: VectorCase, greatest: VectorCase) -> VectorCase:
-        """The workload, to be written for any number of positions, if each reads one place of the data."""
-        if _walk(case) is not Walk.EVERY or case.sums.found.prologue is not None:
+        """The workload, to be written for any number of positions, if kernels meet the borders in the same way."""
+        axes = list(zip((case.rows, case.columns), (greatest.rows, greatest.columns), strict=True))
+        alike = all(_apart_from_extents(one) == _apart_from_extents(other) for one, other in axes)
+        is_outside = [[bool(each.before or each.after > 0) for each in pair] for pair in axes]
+        is_known = all(of_greatest or not own for own, of_greatest in is_outside)
+        if _walk(greatest) is Walk.FEW or case.sums.found.prologue is not None or not (alike and is_known):
             return super().opened(case, greatest)
-        return case._replace(most=greatest.positions)
+        return case._replace(most=greatest.positions, outside=(is_outside[0][1], is_outside[1][1]))
 
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
         """The products with zeros around the data that are left out at all positions."""
@@ -220,7 +224,15 @@ def _is_few(case: VectorCase) -> bool:
 
 
 def _walk(case: VectorCase) -> Walk:
-    return walk_of(case.sums.found, _MOST_POSITIONS)
+    found = case.sums.found
+    if case.most:
+        return Walk.EVERY if found.rows.is_plain and found.columns.is_plain and found.kind == DENSE else Walk.LINES
+    return walk_of(found, _MOST_POSITIONS)
+
+
+def _apart_from_extents(reach: Reach) -> Reach:
+    """What is read along an axis, whatever its extent is."""
+    return reach._replace(size=min(reach.size, 2), results=min(reach.results, 2), after=0)
 
 
 def _depth(case: VectorCase) -> int:

@@ -19,7 +19,8 @@ _REGISTERS = (16, 32)
 class VectorCase(NamedTuple):
     """A workload, what decisions depend on, and the lanes and registers of a variant.
 
-    With `most`, the program is written for any number of positions up to that.
+    With `most`, the program is written for any number of positions up to that.  It may then read `outside` of the image
+    along rows and columns, or not.
     """
 
     sums: Joined
@@ -32,6 +33,7 @@ class VectorCase(NamedTuple):
     lanes: int
     registers: int
     most: int = 0
+    outside: tuple[bool, bool] = (False, False)
 
     @classmethod
     def of(cls, sums: Joined, reaches: tuple[Reach, Reach], variant: str, what: str) -> VectorCase:
