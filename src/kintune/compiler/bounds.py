@@ -726,10 +726,9 @@ class _Prover:
                             _Linear({}, Fraction(0)).plus(self._linear(one), _ONE * int(high)).plus(own, -_ONE)
                         )
                 for other, size in self._by_size(term):  # what is not negative stays so, times a size
-                    (part,) = self._linear(other).terms or (None,)
-                    about = [] if part is None else self._facts_about(part)
-                    known = [fact for fact in self._facts if part in fact.terms]
-                    facts += [self._times(fact, size) for fact in (*known, *about)]
+                    for part in self._linear(other).terms:
+                        known = [fact for fact in self._facts if part in fact.terms]
+                        facts += [self._times(fact, size) for fact in (*known, *self._facts_about(part))]
                 return facts
         return []
 

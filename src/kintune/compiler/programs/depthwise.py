@@ -124,7 +124,11 @@ class DepthwiseConvolution(SumProgram[VectorCase, Tiling]):
 
     def stages(self, case: VectorCase, tiling: Tiling, kept: frozenset[int]) -> Stages:
         """What computes the convolution, and what follows it."""
-        return convolve_depthwise(case.sums.found, case.lanes, tiling, case.sums.epilogue)
+        return convolve_depthwise(case, tiling)
+
+    def opened(self, case: VectorCase, greatest: VectorCase) -> VectorCase:
+        """The workload, to be written for any image, if kernels meet the borders in the same way."""
+        return case.opened(greatest) or super().opened(case, greatest)
 
 
 @lru_cache(256)

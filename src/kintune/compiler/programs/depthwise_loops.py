@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 
 from tvm import tirx
 
-from kintune.compiler.kernels.contraction import Contraction
-from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import fused
 from kintune.compiler.kernels.loops import index, loop, pieces, sequence
 from kintune.compiler.kernels.microkernel import Kernel
 from kintune.compiler.kernels.nest import InRegisters, Nest, Panels, Share, SumsOfRow, Target
 from kintune.compiler.kernels.stages import Stages
 from kintune.compiler.kernels.tiled_rows import PlaceRun, RowTile, TiledRows, Walk
+from kintune.compiler.programs.vector_variants import VectorCase
 
 __all__ = ["Strips", "Tiling", "convolve_depthwise", "strips_of"]
 
@@ -58,13 +57,14 @@ def strips_of(channels: int, width: int) -> Strips:
     return Strips(width, *divmod(channels, width))
 
 
-def convolve_depthwise(found: Contraction, lanes: int, tiling: Tiling, epilogue: Epilogue | None) -> Stages:
-    """The statements that compute the convolution, or the epilogue of it, in vectors of so many `lanes`."""
+def convolve_depthwise(case: VectorCase, tiling: Tiling) -> Stages:
+    """The statements that compute the convolution, or the epilogue of it."""
+    found, lanes, epilogue = case.sums.found, case.lanes, case.sums.epilogue
     tile = Share.of(Kernel(fused(lanes, _REGISTERS), tiling.columns, tiling.vectors, steps=1))
     strips = strips_of(found.filters, tiling.vectors * lanes)
     nest = Nest(
         f"{found.name}_depthwise",
-        TiledRows(found, Walk.LINES, tiling.columns, tiling.blocks),
+        TiledRows(found, Walk.LINES, tiling.columns, tiling.blocks, case.most, case.outside),
         Panels(strips.number, [found.weights], lambda *_: []),
         Target(found.result, found.filters, epilogue),
         (tile,),
@@ -99,7 +99,8 @@ class _ByChannels(InRegisters):
                 statements.append(last if is_one else tirx.IfThenElse(is_last, last, None))
             return sequence(statements)
 
-        return strips(all_rows) if self.n.panels_first else self.rows.lines(number, one_row)
+        rows = strips(all_rows) if self.n.panels_first else self.rows.lines(number, one_row)
+        return sequence([*self.rows.begun, rows])
 
     def _strip(self, tile: RowTile, o: Any, count: int) -> Any:
         """The results of a tile for so many channels of strip `o`."""

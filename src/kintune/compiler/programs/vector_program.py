@@ -205,13 +205,10 @@ class VectorSum(NestProgram[VectorCase, Tiling]):
 
     def opened(self, case: VectorCase, greatest: VectorCase) -> VectorCase:
         """The workload, to be written for any number of positions, if kernels meet the borders in the same way."""
-        axes = list(zip((case.rows, case.columns), (greatest.rows, greatest.columns), strict=True))
-        alike = all(_apart_from_extents(one) == _apart_from_extents(other) for one, other in axes)
-        is_outside = [[bool(each.before or each.after > 0) for each in pair] for pair in axes]
-        is_known = all(of_greatest or not own for own, of_greatest in is_outside)
-        if _walk(greatest) is Walk.FEW or case.sums.found.prologue is not None or not (alike and is_known):
+        opened = case.opened(greatest)
+        if opened is None or _walk(greatest) is Walk.FEW or case.sums.found.prologue is not None:
             return super().opened(case, greatest)
-        return case._replace(most=greatest.positions, outside=(is_outside[0][1], is_outside[1][1]))
+        return opened
 
     def saved_flops(self, module: tvm.IRModule, variant: str) -> float:
         """The products with zeros around the data that are left out at all positions."""
@@ -228,11 +225,6 @@ def _walk(case: VectorCase) -> Walk:
     if case.most:
         return Walk.EVERY if found.rows.is_plain and found.columns.is_plain and found.kind == DENSE else Walk.LINES
     return walk_of(found, _MOST_POSITIONS)
-
-
-def _apart_from_extents(reach: Reach) -> Reach:
-    """What is read along an axis, whatever its extent is."""
-    return reach._replace(size=min(reach.size, 2), results=min(reach.results, 2), after=0)
 
 
 def _depth(case: VectorCase) -> int:

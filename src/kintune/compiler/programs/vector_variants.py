@@ -51,6 +51,16 @@ class VectorCase(NamedTuple):
             sums, found.images, rows, columns, found.channels, found.filters, found.groups, int(lanes), int(registers)
         )
 
+    def opened(self, greatest: VectorCase) -> VectorCase | None:
+        """The workload, to be written for any extents up to those of the `greatest`; None where borders differ."""
+        axes = [(self.rows, greatest.rows), (self.columns, greatest.columns)]
+        own, last = ([bool(each.before or each.after > 0) for each in axis] for axis in zip(*axes, strict=True))
+        if any(_apart_from_extents(one) != _apart_from_extents(other) for one, other in axes) or any(
+            a > b for a, b in zip(own, last, strict=True)
+        ):
+            return None
+        return self._replace(most=greatest.positions, outside=(last[0], last[1]))
+
     @property
     def positions(self) -> int:
         """The results of a filter."""
@@ -61,3 +71,8 @@ def vector_variant(target: tvm.target.Target) -> str:
     """The variant for a CPU; empty where the registers are neither 16 nor 32."""
     can = capabilities(target)
     return f"{can.lanes}x{can.registers}" if can.registers in _REGISTERS else ""
+
+
+def _apart_from_extents(reach: Reach) -> Reach:
+    """What is read along an axis, whatever its extent is."""
+    return reach._replace(size=min(reach.size, 2), results=min(reach.results, 2), after=0)
