@@ -126,7 +126,9 @@ def fit_formula(
     if fits:
         formula, doubted = fits[0]
         return Fit(formula, doubted or _telling(formula, [each.formula for each in fits[1:]], points))
-    factors = list(dict.fromkeys([*(Quotient(((name, 1),)) for name in names), *known]))[:_MOST_FACTORS]
+    halves = (Quotient(((name, 1),), 0, 2) for name in names)  # of which the rest by two is made
+    plain = (Quotient(((name, 1),)) for name in names)
+    factors = list(dict.fromkeys([*plain, *halves, *known]))[:_MOST_FACTORS]
     columns = {each: [each.value(point) for point in points] for each in _monomials(factors)}
     for count in (1, 2):
         if count + 1 >= len(points):

@@ -17,6 +17,7 @@ Layers whose weights are bytes multiply by an instruction for bytes, where the p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import tvm
@@ -42,11 +43,15 @@ _OWN = 0.75  # of the second cache, for weights
 
 
 class _Case(NamedTuple):
-    """A layer, how its work is spread over threads, and the instruction that multiplies bytes, if one does."""
+    """A layer, how its work is spread over threads, and the instruction that multiplies bytes, if one does.
+
+    It may be written for any number of steps, and of sequences.
+    """
 
     recurrence: Recurrence
     way: str
     instruction: Instruction | None
+    any_batch: bool = False
 
 
 class RecurrentProgram(TilingProgram[_Case, Tiling]):
@@ -114,6 +119,8 @@ class RecurrentProgram(TilingProgram[_Case, Tiling]):
 
     def module(self, module: tvm.IRModule, case: _Case, tiling: Tiling, kept: frozenset[int]) -> tvm.IRModule:
         """The module whose `main` is the kernel."""
+        if case.any_batch and tiling.rows > 1:
+            raise BuildError(f"tiles of {tiling.rows} sequences do not divide any number of these")
         from tvm.script import tirx  # not the module tvm.tirx, as which the parser's defaults would resolve the name
 
         text = recurrent_text(case.recurrence, case.way, tiling, case.instruction)
@@ -121,6 +128,17 @@ class RecurrentProgram(TilingProgram[_Case, Tiling]):
         for name, value in module["main"].attrs.items():
             written = written.with_attr(name, value)
         return tvm.IRModule({"main": written}, attrs=module.attrs)
+
+    def opened(self, case: _Case, greatest: _Case) -> _Case:
+        """The layer, to be written for any number of steps, and of sequences if a tile has one."""
+        own, last = case.recurrence, greatest.recurrence
+        if _apart_from_extents(own) != _apart_from_extents(last):
+            return super().opened(case, greatest)
+        return case._replace(any_batch=own.batch != last.batch)
+
+
+def _apart_from_extents(recurrence: Recurrence) -> Recurrence:
+    return replace(recurrence, steps=0, batch=0)
 
 
 def _ways(recurrence: Recurrence) -> tuple[str, ...]:
