@@ -56,10 +56,11 @@ _PARTS = (1, 2, 4, 8)
 
 
 class _Case(NamedTuple):
-    """A workload, and the geometry of a variant."""
+    """A workload, and the geometry of a variant; with the `greatest`, it is written for any tiles up to these."""
 
     sums: Joined
     g: Geometry
+    greatest: Geometry | None = None
 
 
 class _Blocked(SumProgram[_Case, Blocking]):
@@ -79,10 +80,10 @@ class _Blocked(SumProgram[_Case, Blocking]):
         Raises:
             BuildError: the workload has no such convolution, or there is no such variant of it.
         """
-        (_, found, _), g = self.case(module, variant)
+        (_, found, _), g, _ = self.case(module, variant)
         data, results = OPERATIONS[g.m]
         transforms = data * g.channels + results * g.filters
-        return found.flops - g.tiles * (2.0 * g.places * g.channels * g.filters + transforms)
+        return found.flops - int(g.tiles) * (2.0 * g.places * g.channels * g.filters + transforms)
 
     def lists(self, case: _Case) -> Mapping[str, Sequence[int]]:
         """Rows, vectors, blocks and parts."""
@@ -98,7 +99,7 @@ class _Blocked(SumProgram[_Case, Blocking]):
 
     def stages(self, case: _Case, tiling: Blocking, kept: frozenset[int]) -> Stages:
         """What transforms, multiplies and transforms back, and what follows."""
-        return make_blocks(case.sums.found, case.g, tiling, case.sums.epilogue)
+        return make_blocks(case.sums.found, case.g, tiling, case.sums.epilogue, case.greatest)
 
 
 class BlockedWinograd(_Blocked):
@@ -125,6 +126,13 @@ class BlockedWinograd(_Blocked):
         least = min(cycles.values(), default=0.0)
         kept = [size for size in sorted(cycles, key=cycles.__getitem__) if cycles[size] <= _BEHIND * least]
         return tuple(f"{size}x{lanes}" for size in kept)
+
+    def opened(self, case: _Case, greatest: _Case) -> _Case:
+        """The workload, to be written for any image, if borders are as wide."""
+        before = [(each.sums.found.rows.before, each.sums.found.columns.before) for each in (case, greatest)]
+        if before[0] != before[1]:
+            return super().opened(case, greatest)
+        return case._replace(greatest=greatest.g)
 
 
 class NarrowWinograd(_Blocked):
@@ -235,7 +243,7 @@ def _share(g: Geometry, convolution: Contraction, slower: float = _SLOWER) -> fl
     """The arithmetic over that of the direct convolution; an operation of a transform counts `slower` times."""
     data, results = OPERATIONS[g.m]
     transforms = slower * (data * g.channels + results * g.filters)
-    return g.tiles * (2 * g.places * g.channels * g.filters + transforms) / convolution.flops
+    return int(g.tiles) * (2 * g.places * g.channels * g.filters + transforms) / convolution.flops
 
 
 def _of_variant(found: Contraction, variant: str) -> Geometry:

@@ -20,10 +20,10 @@ from kintune.compiler.kernels.calls import IMPORT, address, call_kernel
 from kintune.compiler.kernels.contraction import Contraction
 from kintune.compiler.kernels.epilogue import Epilogue
 from kintune.compiler.kernels.instructions import LINE_BYTES, WORD_BYTES, fused
-from kintune.compiler.kernels.loops import index, loop, over, pieces, sequence
+from kintune.compiler.kernels.loops import INDEX, index, loop, over, pieces, sequence
 from kintune.compiler.kernels.microkernel import Kernel, text_of, together
 from kintune.compiler.kernels.stages import Stages, computing_block
-from kintune.compiler.kernels.statements import block_over
+from kintune.compiler.kernels.statements import block_over, ceildiv
 from kintune.compiler.programs.winograd_tiles import (
     Geometry,
     Place,
@@ -54,13 +54,20 @@ class Blocking(NamedTuple):
     parts: int
 
 
-def make_blocks(convolution: Contraction, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> Stages:
+def make_blocks(
+    convolution: Contraction,
+    g: Geometry,
+    blocking: Blocking,
+    epilogue: Epilogue | None,
+    greatest: Geometry | None = None,
+) -> Stages:
     """The statements that compute the convolution's result, or the epilogue of it.
 
     `parts` times `vectors` vectors must divide the filters.  The number of tiles of a block is a multiple of `rows`;
-    tiles beyond the last repeat the last one, and are not stored.
+    tiles beyond the last repeat the last one, and are not stored.  With the `greatest` geometry, the statements are the
+    same for any number of tiles up to that.
     """
-    return Blocks(convolution, g, blocking, epilogue).stages()
+    return Blocks(convolution, g, blocking, epilogue, greatest).stages()
 
 
 def product_kernel(g: Geometry, b: Blocking) -> Kernel:
@@ -72,16 +79,51 @@ def product_kernel(g: Geometry, b: Blocking) -> Kernel:
 class Blocks:
     """Writes the blocks; subclasses override what depends on the type of the products."""
 
-    def __init__(self, convolution: Contraction, g: Geometry, blocking: Blocking, epilogue: Epilogue | None) -> None:
+    def __init__(
+        self,
+        convolution: Contraction,
+        g: Geometry,
+        blocking: Blocking,
+        epilogue: Epilogue | None,
+        greatest: Geometry | None = None,
+    ) -> None:
         self.convolution, self.g, self.blocking, self.epilogue = convolution, g, blocking, epilogue
+        self.images, self.blocks, self.begun = 1, blocking.blocks, list[Any]()
+        most = g.tiles
+        if greatest is not None:
+            self.images, self.blocks = g.images, -(-blocking.blocks // greatest.images)
+            most = greatest.high * greatest.wide
+            self._open_extents()
         self.filters = convolution.filters
         self.panel = blocking.vectors * g.lanes
         self.panels = g.filters // self.panel
         self.own = self.panels // blocking.parts  # panels of a task
-        self.groups = -(-g.tiles // (blocking.blocks * blocking.rows))
+        self.groups = -(-most // (self.blocks * blocking.rows))
         self.size = self.groups * blocking.rows  # tiles of a task
         self.half = half_of_tile(g)
         self._allocate()
+
+    def _open_extents(self) -> None:
+        """Put variables in the place of the heights and widths of data, results and tiles; a task begins by binding
+        them.
+        """
+
+        def bound(name: str, value: Any) -> Any:
+            variable = tirx.Var(name, INDEX)
+            self.begun.append(tirx.Bind(variable, index(value)))
+            return variable
+
+        found, g = self.convolution, self.g
+        reaches = {"rows": found.rows, "columns": found.columns}
+        opened = {
+            name: reach._replace(
+                size=bound(f"size_{name}", reach.size), results=bound(f"results_{name}", reach.results)
+            )
+            for name, reach in reaches.items()
+        }
+        high, wide = (bound(f"tiles_{name}", ceildiv(reach.results, g.m)) for name, reach in opened.items())
+        self.convolution = found._replace(rows=opened["rows"], columns=opened["columns"])
+        self.g = g._replace(images=1, high=high, wide=wide)
 
     def _allocate(self) -> None:
         """Declare the buffers of weights, of transformed data and of products, what else a task has, and the kernel."""
@@ -109,7 +151,7 @@ class Blocks:
 
     def stages(self) -> Stages:
         """The block of the weights, which is run when the network is built, and the block of the tasks."""
-        loops = [("block", self.blocking.blocks), ("part", self.blocking.parts)]
+        loops = [("block", self.images * self.blocks), ("part", self.blocking.parts)]
         computing = computing_block(
             "conv2d_winograd", self.convolution, self.epilogue, loops, self._task, weights=self.weights,
             buffers=self.buffers,
@@ -145,8 +187,13 @@ class Blocks:
     def _task(self, block: Any, part: Any) -> Any:
         """Transform the data of a block of tiles, multiply it with a part of the filters, transform the products."""
         g, b = self.g, self.blocking
-        first, last = block * index(self.size), index(g.tiles - 1)
-        is_cut = b.blocks * self.size > g.tiles
+        first, last, groups = block * index(self.size), index(g.tiles - 1), self.groups
+        if is_open := bool(self.begun):
+            self.g = g._replace(image=tirx.floordiv(block, index(self.blocks)))
+            own, count = tirx.floormod(block, index(self.blocks)), ceildiv(g.tiles, b.rows)
+            begin, end = (tirx.floordiv((own + k) * count, index(self.blocks)) for k in (0, 1))
+            first, groups = begin * index(b.rows), tirx.min(end - begin, index(self.groups))  # never are more
+        is_cut, size = is_open or self.blocks * self.size > g.tiles, groups * b.rows
 
         def data(p: Any) -> Any:
             return self._data(tirx.min(first + p, last), p)
@@ -156,7 +203,7 @@ class Blocks:
 
             def transformed(number: Any, lanes: int) -> Any:
                 return tile_of_results(
-                    self.convolution, g, first + p, number, lanes, self.half, self.products,
+                    self.convolution, self.g, first + p, number, lanes, self.half, self.products,
                     lambda t, lane: self._product(t, p, number - begin, lane), self.epilogue,
                 )  # fmt: skip
 
@@ -165,9 +212,10 @@ class Blocks:
 
         body = tirx.SeqStmt(
             [
-                loop("p", self.size, data),
-                over("toq", (g.places, self.own, self.groups), lambda t, o, q: self._multiplied(part, t, o, q)),
-                over("pf", (self.size, self.own * b.vectors), results),
+                *self.begun,
+                loop("p", size, data),
+                over("toq", (g.places, self.own, groups), lambda t, o, q: self._multiplied(part, t, o, q)),
+                over("pf", (size, self.own * b.vectors), results),
             ]
         )
         return tirx.AttrStmt("inner", IMPORT, together(self.texts), body)

@@ -29,6 +29,8 @@ Place = Callable[[Any, Any], list[Any]]
 class Geometry(NamedTuple):
     """Tiles of `m` x `m` results, `high` by `wide` of them in each of `images`; `lanes` channels are computed at once.
 
+    Numbers of tiles may be expressions where a program is written for any of them; tiles are then of one `image`.
+
     `channels` are those of the data, `filters` those of the result; by blocks, filters of zeros may be among them, so
     that they are whole vectors.
     """
@@ -36,10 +38,11 @@ class Geometry(NamedTuple):
     m: int
     lanes: int
     images: int
-    high: int
-    wide: int
+    high: Any
+    wide: Any
     channels: int
     filters: int
+    image: Any = None
 
     @property
     def side(self) -> int:
@@ -52,7 +55,7 @@ class Geometry(NamedTuple):
         return self.side**2
 
     @property
-    def tiles(self) -> int:
+    def tiles(self) -> Any:
         """The tiles of all images."""
         return self.images * self.high * self.wide
 
@@ -85,6 +88,8 @@ def _chosen(place: Any, values: Sequence[Any]) -> Any:
 
 def _place_of_tile(p: Any, g: Geometry) -> list[Any]:
     """The image of a tile, and its place there."""
+    if g.image is not None:
+        return [g.image, *(bind(each) for each in unravelled(p, (g.high, g.wide)))]
     places = unravelled(p, (g.images, g.high, g.wide))
     return [each if isinstance(each, tirx.IntImm) else bind(each) for each in places]
 
@@ -96,7 +101,7 @@ class _Axis(NamedTuple):
     inside: list[Any]
 
     @classmethod
-    def of(cls, tile: Any, offsets: tuple[int, int], count: int, extent: int, g: Geometry, row: Any = None) -> _Axis:
+    def of(cls, tile: Any, offsets: tuple[int, int], count: Any, extent: Any, g: Geometry, row: Any = None) -> _Axis:
         """The row of a tile, one of `count`, at the first of the `offsets`, or `row` behind it; the image has `extent`.
 
         The last of the offsets is that of the last value of `row`.
@@ -104,7 +109,7 @@ class _Axis(NamedTuple):
         first = index(offsets[0])
         place = tile * index(g.m) + (first if row is None else row + first)
         inside = [place >= index(0)] if offsets[0] < 0 else []
-        if offsets[1] + (count - 1) * g.m >= extent:
+        if not isinstance(extent, int) or offsets[1] + (count - 1) * g.m >= extent:
             inside.append(place < index(extent))
         return cls(place, inside)
 
@@ -124,7 +129,7 @@ def tile_of_data(
 ) -> Any:
     """B^T d B of the tile `p` and as many channels as lanes from the `first` on; `half` is a `half_of_tile`."""
     data, left = convolution.data, convolution.columns.before
-    _, height, width, _ = (int(extent) for extent in data.shape)
+    height, width = convolution.rows.size, convolution.columns.size
 
     def statements() -> None:
         n, y, x = _place_of_tile(p, g)
