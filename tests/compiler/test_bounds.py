@@ -162,7 +162,7 @@ class OpenNest(NamedTuple):
     condition: tuple[Term, str, Term]
 
     def inside(self) -> bool:
-        """Whether all accesses lie inside, for some numbers."""
+        """Whether all accesses lie inside, for some numbers for which neither tensor is empty."""
         factor, more = self.size
         compare: dict[str, Callable[[int, int], bool]] = {
             "<": lambda a, b: a < b,
@@ -172,8 +172,8 @@ class OpenNest(NamedTuple):
         one, how, other = self.condition
         return all(
             0 <= self.index.value((i, j, k)) < factor * k + more
-            for k in range(26)
-            if factor * k + more >= 0
+            for k in range(1, 26)
+            if factor * k + more > 0
             for i, j in itertools.product(range(k), range(self.extent))
             if compare[how](one.value((i, j, k)), other.value((i, j, k)))
         )

@@ -209,7 +209,7 @@ class _Prover:
                     if isinstance(variable, tirx.Var) and len(fact.terms) == 1 and factor > 0:
                         least = max(math.ceil(-fact.constant / factor), int(self._box(variable)[0]))
                         self._analyzer.update(variable, tvm.sym.ConstIntBound(least, _EXTENTS.max_value), True)
-        if plain and (size := _itemsize(_type_of(buffer))) and (given or None not in map(_constant, buffer.shape)):
+        if plain and (size := _itemsize(_type_of(buffer))):
             self._nbytes[buffer] = _product([*buffer.shape, size])
 
     def _scan(self) -> None:
@@ -601,16 +601,16 @@ class _Prover:
         return self._is_between(index, low, high)
 
     def _factor(self, index: Any) -> Any:
-        """A variable of few values in a product with other variables; None if there is none.
+        """What has few values, in a product with variables: a variable, or a quotient or rest; None if there is none.
 
         The direction in a recurrent layer is one: with direction `d`, step s of n is `s + d * (n - 1 - 2 * s)`.
         """
         for product in nodes_in(index, tirx.Mul):
-            sides = [nodes_in(side, tirx.Var) for side in (product.a, product.b)]
-            for variable in itertools.chain.from_iterable(sides if all(sides) else ()):
-                low, high = self._box(variable)
+            sides = [nodes_in(side, (tirx.Var, tirx.FloorDiv, tirx.FloorMod)) for side in (product.a, product.b)]
+            for part in itertools.chain.from_iterable(sides if all(sides) else ()):
+                low, high = self._box(part)
                 if high - low < _FEW:
-                    return variable
+                    return part
         return None
 
     def _is_between(self, index: Any, low: int | None, high: int | None) -> bool:
@@ -884,10 +884,10 @@ def _choice(value: Any) -> tuple[Any, Any, Any] | None:
     return None
 
 
-def _with_value(index: Any, variable: Any, value: int) -> Any:
-    """An index with a number in place of a variable."""
-    number = tirx.IntImm(str(variable.ty), value)
-    return tvm_ffi.structural_map(index, [(tirx.Var, lambda found: number if found.same_as(variable) else found)])
+def _with_value(index: Any, part: Any, value: int) -> Any:
+    """An index with a number in place of a part of it."""
+    number, equal = tirx.IntImm(str(part.ty), value), tvm_ffi.structural_equal
+    return tvm_ffi.structural_map(index, [(type(part), lambda found: number if equal(found, part) else found)])
 
 
 def _first_choice(value: Any) -> Any:

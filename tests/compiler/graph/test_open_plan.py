@@ -108,7 +108,7 @@ def _compiled(
     from kintune.runtime.tensors import block_of
     from kintune_lab.fuzz.compiling import Compiler
 
-    compiler, lowered = Compiler(), []
+    compiler, lowered = Compiler(), list[Any]()
     pending = list(points)
     while True:
         for point in pending:
@@ -176,7 +176,7 @@ def test_attention_of_any_length_is_proven_in_bounds(tmp_path: Path, causal: int
         np.testing.assert_allclose(executable.run(x)["y"], wanted, rtol=1e-4, atol=1e-5)
 
 
-CONVOLUTIONS = {
+CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "padded": {"pads": [1, 1, 1, 1]},
     "images": {"pads": [1, 1, 1, 1], "images": 2},
     "strided": {"pads": [1, 1, 1, 1], "strides": [2, 2]},
