@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import tvm
 
-from kintune.compiler.bounds import Proof
+from kintune.compiler.bounds import Interval, Proof, prove
 from kintune.compiler.graph.arena import place_in_a_row
 from kintune.compiler.graph.assemble import PlannedProgram, in_kernels, scheduled_with, with_a_kernel
 from kintune.compiler.graph.call_records import called_functions, describe_calls
@@ -132,8 +132,11 @@ def _assembled(
     greatest = planned[-1]
     empty = _may_be_empty(plan)
 
-    def proof_of(name: str, _: object) -> Proof:
-        found = library.kernels[name].proof
+    def proof_of(name: str, ranges: Mapping[int, Interval]) -> Proof:
+        kernel = library.kernels[name]
+        found = kernel.proof
+        if ranges and (found.unproven or found.results):
+            found = prove(kernel.lowered, ranges)
         return found._replace(unproven=(*found.unproven, "an operand may have no elements")) if name in empty else found
 
     bounds = prove_plan(plan, proof_of, lambda _: None)
