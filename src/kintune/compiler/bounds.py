@@ -639,7 +639,15 @@ class _Prover:
                 either = (rest.plus(each, factor) for each in each_times)
                 if isinstance(ends, tirx.Max if factor < 0 else tirx.Min) and all(map(self._nonnegative, either)):
                     return True
-        return self._follows(linear)
+        return self._follows(linear) or any(map(self._follows, self._without_quotients(linear)))
+
+    def _without_quotients(self, linear: _Linear) -> Iterator[_Linear]:
+        """The sum and 1, times an extent that a quotient in it has as divisor, less 1: both are negative or neither."""
+        one = _Linear({}, _ONE)
+        for term in linear.terms:
+            found = self._expression(term)
+            if isinstance(found, tirx.FloorDiv) and found.b in self._sizes:
+                yield self._times(linear.plus(one), found.b).plus(one, -_ONE)
 
     def _follows(self, linear: _Linear) -> bool:
         """Whether what holds here, each a number of times, leaves a sum that is never negative if it is taken away.
@@ -725,6 +733,10 @@ class _Prover:
                         facts.append(
                             _Linear({}, Fraction(0)).plus(self._linear(one), _ONE * int(high)).plus(own, -_ONE)
                         )
+                for other, size in self._by_size(term):
+                    if isinstance(other, tirx.FloorDiv) and other.b.same_as(size):
+                        whole = self._linear(other.a)
+                        facts += [whole.plus(own, -_ONE), own.plus(self._linear(size - 1)).plus(whole, -_ONE)]
                 for other, size in self._by_size(term):  # what is not negative stays so, times a size
                     for part in self._linear(other).terms:
                         known = [fact for fact in self._facts if part in fact.terms]

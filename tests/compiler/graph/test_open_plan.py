@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -212,6 +213,45 @@ def test_convolutions_of_any_image_are_proven_in_bounds(tmp_path: Path, name: st
     session = onnxruntime.InferenceSession(str(path))
     for place in ((4, 4), (5, 7), (4, 90), (64, 12), (89, 90)):
         x = np.random.default_rng(place).standard_normal((images, 16, *place[-axes:]), np.float32)
+        (wanted,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(executable.run(x)["y"], wanted, rtol=1e-4, atol=1e-4)
+
+
+windows = st.fixed_dictionaries(
+    {
+        "kernel": st.integers(1, 5),
+        "strides": st.integers(1, 3),
+        "dilations": st.integers(1, 2),
+        "pads": st.integers(0, 2),
+        "group": st.sampled_from((1, 1, 2, 32)),
+    }
+)
+
+
+@compiled_examples(8)
+@given(window=windows)
+def test_drawn_convolutions_are_those_of_known_extents(
+    tmp_path_factory: pytest.TempPathFactory, window: dict[str, int]
+) -> None:
+    import onnxruntime
+
+    attributes, (taps, group) = dict(window), (window["kernel"], window["group"])
+    del attributes["kernel"]
+    spread = {name: [attributes[name]] * 2 for name in ("strides", "dilations")} | {"pads": [window["pads"]] * 4}
+    weight = np.random.default_rng(0).standard_normal((32, 32 // group, taps, taps), np.float32) / 12
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], **(attributes | spread))]
+    folder = tmp_path_factory.mktemp("drawn")
+    path = _written(folder, "drawn", nodes, {"x": [1, 32, "n", "m"]}, [numpy_helper.from_array(weight, "w")])
+    least = max(2, (taps - 1) * window["dilations"] + 1)
+    dimensions = [OpenExtent("n", 0, 2, least, 60), OpenExtent("m", 0, 3, least, 60)]
+    points = [{"n": n, "m": m} for n, m in ((27, 38), (45, 23), (31, 51), (52, 35), (60, 60))]
+    executable, made = _compiled(path, points, dimensions, "x=1x32x{}")
+    assert made.bounds is not None
+    written = {each.kernel for each in made.calls if each.program}
+    assert not written & set(made.bounds.unproven)
+    session = onnxruntime.InferenceSession(str(path))
+    for n, m in itertools.product((least, least + 1, 17, 59), (least, 14, 60)):
+        x = np.random.default_rng((n, m)).standard_normal((1, 32, n, m), np.float32)
         (wanted,) = session.run(None, {"x": x})
         np.testing.assert_allclose(executable.run(x)["y"], wanted, rtol=1e-4, atol=1e-4)
 

@@ -111,12 +111,8 @@ def test_one_program_computes_what_that_of_each_extent_does(writer: Writer, data
 
 
 KNOWN = (
-    Writer("vectors", "16x32", ("convolution",), ""),
     Writer("vectors", "16x32", ("few positions",), ""),
-    Writer("vectors", "16x32", ("groups",), ""),
     Writer("vectors", "16x32", ("rows of a norm",), ""),
-    Writer("depthwise", "8x16", ("depthwise",), ""),
-    Writer("winograd_blocked", "4x16", ("three by three",), ""),
     Writer("blockwise", "convert8", ("few bits of a norm",), ""),
     Writer("bytes", "vnni", ("image of bytes",), ""),
     Writer("byte_tiles", "amx", ("bytes",), ""),

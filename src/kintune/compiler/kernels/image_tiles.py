@@ -15,6 +15,7 @@ from tvm import tirx
 
 from kintune.compiler.kernels.contraction import Reach
 from kintune.compiler.kernels.loops import INDEX, index, loop, sequence
+from kintune.errors import BuildError
 
 __all__ = [
     "MOST_WRITTEN",
@@ -194,6 +195,9 @@ def through_open_row(
 
     Tiles at the left lack the same products whatever these are.  Results that lack products at the right are computed
     one by one, as is a row that is shorter than the tiles at the left.
+
+    Raises:
+        BuildError: too many tiles would be written out.
     """
     places = sorted((t * reach.stride + j * reach.dilation, t, j) for t in range(columns) for j in range(reach.kernel))
 
@@ -207,6 +211,8 @@ def through_open_row(
 
     statements: list[Any] = []
     left = -(-max(reach.before, 0) // (reach.stride * columns))
+    if left > MOST_WRITTEN:
+        raise BuildError(f"{left} tiles at the left edge lack products")
     width, results = index(columns), reach.results
     far = reach.size + index(reach.before - (reach.kernel - 1) * reach.dilation - 1)
     met = results if _is_inside(reach) else tirx.min(results, tirx.floordiv(far, index(reach.stride)) + 1)
@@ -217,13 +223,13 @@ def through_open_row(
         begin, end = (index(left) + tirx.floordiv((share + k) * (whole - left), index(shares)) for k in (0, 1))
 
     def owned(owner: int, made: Sequence[Any]) -> list[Any]:
-        alone = share is None or shares == 1
-        return (
-            list(made) if alone or not made else [tirx.IfThenElse(tirx.EQ(share, index(owner)), sequence(made), None)]
-        )
+        if share is None or shares == 1 or not made:
+            return list(made)
+        return [tirx.IfThenElse(tirx.EQ(share, index(owner)), sequence(made), None)]
 
     edge = [
-        tile(some(columns, k * columns * reach.stride - reach.before), index(k * columns), None) for k in range(left)
+        tile(some(columns, first * reach.stride - reach.before), index(first), None)
+        for first in range(0, left * columns, columns)
     ]
     full = loop("tile", end - begin, lambda k: tile(some(columns), (begin + k) * width, k))
     partly = partial_tiles(rest, columns, lambda size, first: tile(some(size), whole * width + first, None))
