@@ -27,7 +27,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import tvm
 import tvm_ffi
-from scipy.optimize import linprog
 from tvm import tirx
 from tvm.ir.instrument import PassInstrument
 from tvm.target import codegen
@@ -657,6 +656,8 @@ class _Prover:
         facts, places = self._related(linear)
         if not facts:
             return False
+        from scipy.optimize import linprog  # takes a third of a second
+
         boxes = [self._near_box(term) for term in places]
         matrix = np.zeros((len(facts), len(places)))
         for row, fact in enumerate(facts):
