@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from tvm import tirx
 
@@ -30,12 +30,14 @@ __all__ = [
     "partial_tiles",
     "places_in_image",
     "share_of",
-    "through_open_row",
     "through_row",
     "tiles_of",
 ]
 
 _PAIR_BYTES = 128  # two cache lines, which a core asks for together
+
+_Tiled: TypeAlias = Callable[["Tile", Any, Any], Any]
+_Single: TypeAlias = Callable[[Any], Any]
 
 MOST_WRITTEN = 6
 """Tiles of a row that are written out one by one, at most."""
@@ -151,8 +153,8 @@ def meets(reach: Reach, position: int, place: int) -> bool:
 def through_row(
     reach: Reach,
     columns: int,
-    tile: Callable[[Tile, Any, Any], Any],
-    single: Callable[[Any], Any],
+    tile: _Tiled,
+    single: _Single,
     share: Any = None,
     shares: int = 1,
 ) -> Any:
@@ -160,7 +162,12 @@ def through_row(
 
     `tile(tile, first, number)` computes a tile from column `first` on; `number` counts those of the loop from 0, and is
     None for a tile that is written out.  `single(x)` computes the result of column `x`.
+
+    Raises:
+        BuildError: extents are known only when the program runs, and too many tiles would be written out.
     """
+    if not isinstance(reach.size, int):
+        return _through_open_row(reach, columns, tile, single, share, shares)
     every = tiles_of(reach, columns)
     left, right = edges(reach, columns)
     inner = every[left : len(every) - right]
@@ -183,15 +190,8 @@ def through_row(
     return sequence([*at_edge(every[:left], 0), *middle, *at_edge(every[len(every) - right :], shares - 1)])
 
 
-def through_open_row(
-    reach: Reach,
-    columns: int,
-    tile: Callable[[Tile, Any, Any], Any],
-    single: Callable[[Any], Any],
-    share: Any = None,
-    shares: int = 1,
-) -> Any:
-    """The same for a reach whose `size` and `results` are known only when the program runs.
+def _through_open_row(reach: Reach, columns: int, tile: _Tiled, single: _Single, share: Any, shares: int) -> Any:
+    """What `through_row` gives for a reach whose `size` and `results` are known only when the program runs.
 
     Tiles at the left lack the same products whatever these are.  Results that lack products at the right are computed
     one by one, as is a row that is shorter than the tiles at the left.

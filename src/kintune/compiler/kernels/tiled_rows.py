@@ -19,7 +19,6 @@ from kintune.compiler.kernels.image_tiles import (
     partial_tiles,
     places_in_image,
     share_of,
-    through_open_row,
     through_row,
 )
 from kintune.compiler.kernels.loops import INDEX, index, loop, sequence, unravelled
@@ -260,8 +259,7 @@ class TiledRows:
             run = PlaceRun(*places_in_image(across, x), (0,))
             return computed(self._in_line(image, y, x, group, 1, [(*parts, [run])]), None)
 
-        through = through_row if isinstance(across.size, int) else through_open_row
-        return through(across, self.height, of_row, single, share, self.blocks)
+        return through_row(across, self.height, of_row, single, share, self.blocks)
 
     def _flat(self, first: Any, number: int, parts: Sequence[_Part]) -> RowTile:
         """So many positions from number `first` on."""
