@@ -45,6 +45,7 @@ _FEW = 4  # values of a variable that are looked at one by one, at most
 _CHOICES = 8  # choices in an index that are looked at one by one, at most
 _MOST_LINES = 4  # accesses that are not proven, after which a kernel is looked at no closer
 _FAR = 1 << 30  # from where on a bound is none
+_FACTS_FIRST = 2  # that are tried before a linear program is solved
 _MOST_FACTS = 80  # that a bound of an index may follow from
 _NEARLY = 1e-6  # what rounding may add to a solution
 _MOST_PARTS = 1 << 16  # of one, in fractions
@@ -651,8 +652,11 @@ class _Prover:
     def _follows(self, linear: _Linear) -> bool:
         """Whether what holds here, each a number of times, leaves a sum that is never negative if it is taken away.
 
-        These numbers are a solution of a linear program (Farkas' lemma); the rest is computed from fractions near them.
+        Where not one or two facts suffice, of which each cancels a term, these numbers are a solution of a linear
+        program (Farkas' lemma); the rest is computed from fractions near them.
         """
+        if self._cancelled(linear, _FACTS_FIRST):
+            return True
         facts, places = self._related(linear)
         if not facts:
             return False
@@ -670,7 +674,22 @@ class _Prover:
         rest = linear
         for fact, times in zip(facts, solved.ineqlin.marginals, strict=True):
             rest = rest.plus(fact, -Fraction(max(-float(times), 0.0)).limit_denominator(_MOST_PARTS))
-        return self._least(rest) > -1  # a whole number, as all terms are
+        return self._cancelled(rest, 0)
+
+    def _cancelled(self, linear: _Linear, most: int) -> bool:
+        """Whether at most so many facts leave a sum that is never negative, each taken as often as cancels a term."""
+        if self._least(linear) > -1:  # a whole number, as all terms are
+            return True
+        for term, factor in linear.terms.items() if most else ():
+            for fact in self._of_term(term):
+                times = factor / fact.terms[term] if term in fact.terms else 0
+                if times > 0 and self._cancelled(linear.plus(fact, -Fraction(times)), most - 1):
+                    return True
+        return False
+
+    def _of_term(self, term: Any) -> list[_Linear]:
+        """What holds of a term here, and by its definition."""
+        return [*(each for each in self._facts if term in each.terms), *self._facts_about(term)]
 
     def _related(self, linear: _Linear) -> tuple[list[_Linear], dict[Any, int]]:
         """What holds of the terms of a sum, and of the terms in this; and the places of all terms."""
@@ -678,7 +697,7 @@ class _Prover:
         facts: dict[tuple[Any, ...], _Linear] = {}
         waiting = list(places)
         for term in waiting:  # which grows
-            for fact in [*(each for each in self._facts if term in each.terms), *self._facts_about(term)]:
+            for fact in self._of_term(term):
                 if len(facts) < _MOST_FACTS:
                     facts.setdefault((frozenset(fact.terms.items()), fact.constant), fact)
                     new = [other for other in fact.terms if other not in places]

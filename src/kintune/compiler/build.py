@@ -11,6 +11,7 @@ import tvm
 from tvm.tirx.buffer import BufferType
 
 from kintune.compiler.bounds import keeping_lowered, prove
+from kintune.compiler.faults import build_for
 from kintune.compiler.graph.own_rules import own_rules
 from kintune.compiler.programs.registry import instructions_of
 from kintune.compiler.space.generator import default_schedule, load_intrinsics
@@ -64,7 +65,7 @@ def build_module(
     try:
         packed = without_packing(scheduled)
         operands = operands_of(workload[ENTRY], packed[ENTRY])
-        linked, unproven = _compile(packed, target, kernel_name(candidate))
+        linked, unproven = build_for(target, lambda chosen: _compile(packed, chosen, kernel_name(candidate)))
     except KintuneError:
         raise
     except Exception as error:  # lowering and LLVM raise many types for a bad schedule

@@ -1,17 +1,25 @@
-"""Turns errors of any type, of TVM or of Kintune's own programs, into one type of error with a message of one line."""
+"""Faults of TVM and LLVM, and errors of any type of Kintune's own programs: one type of error with one line, or a way on.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+import tvm
 
 from kintune.errors import BuildError
+from kintune.runtime.target import at_level
 
-__all__ = ["as_build_error", "left_out"]
+__all__ = ["as_build_error", "build_for", "left_out"]
+
+_Made = TypeVar("_Made")
 
 _log = logging.getLogger(__name__)
 
+_REFUSES_OWN = "LLVM module verification failed"
 _LONGEST = 200  # characters of the error's text that the message has
 
 
@@ -37,6 +45,21 @@ def left_out(failing: str) -> Iterator[None]:
         yield
     except Exception as error:
         _log.warning(f"{failing}: {_line(error)}")
+
+
+def build_for(target: tvm.target.Target, build: Callable[[tvm.target.Target], _Made]) -> _Made:
+    """What `build` makes for the target; with fewer optimisations where LLVM then refuses what it has made itself.
+
+    Its vectoriser of scalars (SLP, from the second level on) makes no valid function of some small sums, such as a
+    product of [4, 3] by [3, 9] on Zen 3.
+    """
+    try:
+        return build(target)
+    except tvm.error.InternalError as error:
+        if _REFUSES_OWN not in str(error):
+            raise
+        _log.warning("LLVM refuses what its own passes made; compiled with fewer of them")
+        return build(at_level(target, 1))
 
 
 def _line(error: Exception) -> str:

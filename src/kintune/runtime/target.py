@@ -24,6 +24,7 @@ from kintune.hardware.gpus import architecture_here
 __all__ = [
     "NATIVE",
     "architecture_of",
+    "at_level",
     "capabilities",
     "instruction_set",
     "missing_features",
@@ -133,7 +134,12 @@ def untuned_target(target: tvm.target.Target) -> tvm.target.Target:
     """
     if not capabilities(target).llvm_kernels:
         return target
-    return tvm.target.Target({**_plain(target.export()), "opt-level": _UNTUNED_LEVEL})
+    return at_level(target, _UNTUNED_LEVEL)
+
+
+def at_level(target: tvm.target.Target, level: int) -> tvm.target.Target:
+    """Returns the target with this level of optimisation by LLVM, from 0 to 3."""
+    return tvm.target.Target({**_plain(target.export()), "opt-level": level})
 
 
 def instruction_set(target: str) -> tuple[str, ...]:

@@ -102,3 +102,31 @@ def test_all_functions_that_are_refused_are_named(target: Any, monkeypatch: pyte
         kernel_library.build_kernels(scaled(one=1.5, two=2.5, three=3.5), target, threads=2)
     assert refused.value.names == ("one", "three")
     assert str(refused.value.__cause__) == "no such instruction in one"
+
+
+def test_sums_that_llvm_turns_into_no_function_are_built_with_fewer_passes() -> None:
+    import tvm
+    from tvm import te
+
+    from kintune.compiler.faults import build_for
+    from kintune.compiler.graph.kernel_library import build_kernels
+    from kintune.runtime.artifact import object_of
+
+    one, other, bias = (
+        te.placeholder(shape, "float32", name) for shape, name in (((4, 3), "one"), ((3, 9), "other"), ((9,), "bias"))
+    )
+    k = te.reduce_axis((0, 3), "k")
+    product = te.compute((4, 9), lambda i, j: te.sum(one[i, k] * other[k, j], k), "product")
+    total = te.compute((4, 9), lambda i, j: product[i, j] + bias[j], "total")
+    function = te.create_prim_func([one, other, bias, total]).with_attr("global_symbol", "main")
+    module, target = tvm.IRModule({"main": function}), tvm.target.Target({"kind": "llvm", "mcpu": "znver3"})
+    with pytest.raises(tvm.error.InternalError, match="verification failed"):  # else `build_for` is needed no more
+        tvm.compile(module, target)
+    assert build_for(target, lambda chosen: object_of(tvm.compile(module, chosen).mod))
+    assert build_kernels(module, target).kernels
+
+    def refused(_: Any) -> None:
+        raise tvm.error.InternalError("another fault")
+
+    with pytest.raises(tvm.error.InternalError, match="another fault"):
+        build_for(target, refused)

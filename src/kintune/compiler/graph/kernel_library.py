@@ -15,6 +15,7 @@ import tvm
 import tvm_ffi
 
 from kintune.compiler.bounds import Proof, keeping_lowered, prove
+from kintune.compiler.faults import build_for
 from kintune.runtime.artifact import library_of_objects, object_of
 from kintune.runtime.target import architecture_of, triple_of
 
@@ -99,8 +100,7 @@ class _Objects:
         if known is not None and tvm_ffi.structural_equal(known[0], function, map_free_vars=True):
             return known[1]
         module = tvm.IRModule({variable: function}, attrs=attributes)
-        with target, keeping_lowered() as functions:  # the current target is a property of the thread
-            content = object_of(tvm.tirx.build(module, target=target, pipeline="default"))
+        content, functions = build_for(target, lambda chosen: _compiled(module, chosen))
         lowered = functions[str(variable.name_hint)]
         made = BuiltKernel(content, lowered, prove(lowered))
         with self._lock:
@@ -115,6 +115,12 @@ class _Objects:
         while self._bytes > self._most_bytes:
             _, (_, dropped) = self._known.popitem(last=False)
             self._bytes -= len(dropped.object_file)
+
+
+def _compiled(module: tvm.IRModule, target: tvm.target.Target) -> tuple[bytes, dict[str, tvm.tirx.PrimFunc]]:
+    """The object file of a module, and its functions as `prove` reads them."""
+    with target, keeping_lowered() as functions:  # the current target is a property of the thread
+        return object_of(tvm.tirx.build(module, target=target, pipeline="default")), functions
 
 
 _OBJECTS = _Objects(most_bytes=1 << 26)
