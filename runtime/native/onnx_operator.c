@@ -64,6 +64,13 @@ typedef struct {
   int64_t extents[KT_MAX_RANK];
 } extents;
 
+/* A plan: its context, NULL before the first run, and its inputs and outputs for the shapes that this was given last;
+ * NULL where it was given none, so that they are those of the network. */
+typedef struct {
+  kt_context *context;
+  kt_tensor *now;
+} planned;
+
 /* The state of one run at a time: contexts of the runtime, and the descriptions of inputs and outputs. */
 typedef struct runner {
   ort_api api;
@@ -74,8 +81,8 @@ typedef struct runner {
   kt_buffer *outputs;
   kt_buffer *late; /* outputs that are copied to onnxruntime's after the run */
   kt_shape *shapes;
-  extents *memory;        /* of the shapes */
-  kt_context *contexts[]; /* one for each plan; NULL before its first run */
+  extents *memory; /* of the shapes */
+  planned plans[];
 } runner;
 
 typedef struct {
@@ -111,7 +118,10 @@ static void parallel_for(void *user, kt_part part, void *part_data, int32_t coun
 
 static void free_runner(runner *of, int32_t plan_count) {
   if (of == NULL) return;
-  for (int32_t plan = 0; plan < plan_count; plan++) kt_context_close(of->contexts[plan]);
+  for (int32_t plan = 0; plan < plan_count; plan++) {
+    kt_context_close(of->plans[plan].context);
+    free(of->plans[plan].now);
+  }
   free(of->inputs);
   free(of->shapes);
   free(of->memory);
@@ -121,7 +131,7 @@ static void free_runner(runner *of, int32_t plan_count) {
 static runner *make_runner(const kernel *of) {
   const kt_network *network = of->network;
   size_t inputs = (size_t)network->input_count, outputs = (size_t)network->output_count;
-  runner *made = calloc(1, sizeof *made + (size_t)network->plan_count * sizeof *made->contexts);
+  runner *made = calloc(1, sizeof *made + (size_t)network->plan_count * sizeof *made->plans);
   if (made == NULL) return NULL;
   made->api = of->api;
   made->inputs = calloc(inputs + 2 * outputs + 1, sizeof *made->inputs);
@@ -158,10 +168,10 @@ static void give_back(kernel *of, runner *taken) {
 }
 
 static kt_status context_of(const kernel *of, runner *taken, int32_t plan) {
-  if (taken->contexts[plan] != NULL) return KT_OK;
+  if (taken->plans[plan].context != NULL) return KT_OK;
   kt_options options = {.size = sizeof options, .user = taken};
   if (of->version >= API_PARALLEL_FOR) options.parallel_for = parallel_for;
-  return kt_context_create(of->network->model, plan, &options, &taken->contexts[plan]);
+  return kt_context_create(of->network->model, plan, &options, &taken->plans[plan].context);
 }
 
 static ort_status *create_kernel_2(const ort_custom_op *op, ort_api api, const void *info, void **made) {
@@ -225,10 +235,9 @@ static ort_status *get_input(ort_api api, const kernel *own, runner *taken, int3
   return status;
 }
 
-/* Whether the shapes are those of a plan's inputs. */
-static bool fits(const kt_network *network, int32_t plan, const kt_shape *shapes) {
-  const kt_tensor *tensors = inputs_of(network, plan);
-  for (int32_t i = 0; i < network->input_count; i++) {
+/* Whether the shapes are those of these inputs. */
+static bool fits(const kt_tensor *tensors, int32_t count, const kt_shape *shapes) {
+  for (int32_t i = 0; i < count; i++) {
     if (shapes[i].rank != tensors[i].rank) return false;
     for (int32_t axis = 0; axis < shapes[i].rank; axis++)
       if (shapes[i].extents[axis] != tensors[i].shape[axis]) return false;
@@ -238,8 +247,27 @@ static bool fits(const kt_network *network, int32_t plan, const kt_shape *shapes
 
 static kt_status find_plan(const kt_network *network, const kt_shape *shapes, int32_t *plan) {
   for (*plan = 0; *plan < network->plan_count; ++*plan)
-    if (fits(network, *plan, shapes)) return KT_OK;
+    if (fits(inputs_of(network, *plan), network->input_count, shapes)) return KT_OK;
   return kt_find_plan(network->model, shapes, network->input_count, plan); /* it says which there are */
+}
+
+/* Finds the inputs of a plan, and behind them its outputs, for the shapes at hand; its context has these afterwards. */
+static kt_status shape_plan(const kt_network *network, runner *taken, int32_t number, const kt_tensor **ends) {
+  planned *plan = &taken->plans[number];
+  int32_t inputs = network->input_count, outputs = network->output_count;
+  *ends = plan->now != NULL ? plan->now : inputs_of(network, number);
+  if (fits(*ends, inputs, taken->shapes)) return KT_OK;
+  kt_tensor *now = plan->now != NULL ? plan->now : calloc((size_t)(inputs + outputs), sizeof *now);
+  if (now == NULL) return kt_fail(KT_ERROR_MEMORY, "no memory for the shapes of an operator");
+  kt_status status = kt_context_set_shapes(plan->context, taken->shapes, inputs);
+  if (status != KT_OK && plan->now == NULL) free(now);
+  if (status != KT_OK) return status; /* the shapes are those of before */
+  plan->now = now;
+  *ends = now;
+  for (int32_t i = 0; status == KT_OK && i < inputs; i++) status = kt_context_describe_input(plan->context, i, &now[i]);
+  for (int32_t i = 0; status == KT_OK && i < outputs; i++)
+    status = kt_context_describe_output(plan->context, i, &now[inputs + i]);
+  return status;
 }
 
 static ort_status *get_output(ort_api api, ort_kernel_context *context, const kt_tensor *tensor, int32_t place,
@@ -253,8 +281,7 @@ static ort_status *get_output(ort_api api, ort_kernel_context *context, const kt
 }
 
 /* Makes the outputs: those of onnxruntime, or `late` ones beside them. */
-static ort_status *make_outputs(const kernel *own, runner *taken, int32_t plan, bool beside) {
-  const kt_tensor *tensors = outputs_of(own->network, plan);
+static ort_status *make_outputs(const kernel *own, runner *taken, const kt_tensor *tensors, bool beside) {
   for (int32_t i = 0; i < own->network->output_count; i++) {
     if (!beside) {
       ort_status *status = get_output(own->api, taken->current, &tensors[i], i, &taken->outputs[i]);
@@ -279,11 +306,14 @@ static ort_status *run_with(const kernel *own, runner *taken, bool beside) {
   for (int32_t i = 0; i < network->input_count; i++)
     if ((status = get_input(api, own, taken, i)) != NULL) return status;
   kt_status failed = find_plan(network, taken->shapes, &plan);
-  if (failed != KT_OK || (failed = context_of(own, taken, plan)) != KT_OK) return runtime_error(api, failed);
-  const kt_tensor *tensors = inputs_of(network, plan);
-  for (int32_t i = 0; i < network->input_count; i++) taken->inputs[i].nbytes = tensors[i].nbytes;
-  if ((status = make_outputs(own, taken, plan, beside)) != NULL) return status;
-  failed = kt_run(taken->contexts[plan], taken->inputs, network->input_count, beside ? taken->late : taken->outputs,
+  const kt_tensor *ends = NULL;
+  if (failed == KT_OK) failed = context_of(own, taken, plan);
+  if (failed == KT_OK) failed = shape_plan(network, taken, plan, &ends);
+  if (failed != KT_OK) return runtime_error(api, failed);
+  const kt_tensor *outputs = ends + network->input_count;
+  for (int32_t i = 0; i < network->input_count; i++) taken->inputs[i].nbytes = ends[i].nbytes;
+  if ((status = make_outputs(own, taken, outputs, beside)) != NULL) return status;
+  failed = kt_run(taken->plans[plan].context, taken->inputs, network->input_count, beside ? taken->late : taken->outputs,
                   network->output_count);
   if (failed != KT_OK) status = runtime_error(api, failed);
   if (taken->failure != NULL) {
@@ -291,10 +321,9 @@ static ort_status *run_with(const kernel *own, runner *taken, bool beside) {
     status = taken->failure;
     taken->failure = NULL;
   }
-  tensors = outputs_of(network, plan);
   for (int32_t i = 0; beside && i < network->output_count && status == NULL; i++) {
     kt_buffer *output = &taken->outputs[i];
-    status = get_output(api, taken->current, &tensors[i], i, output);
+    status = get_output(api, taken->current, &outputs[i], i, output);
     if (status == NULL && output->nbytes) memcpy(output->data, taken->late[i].data, output->nbytes);
   }
   return status;

@@ -34,7 +34,8 @@ struct kt_watch {
   struct kt_watch *next;
 };
 
-/* All that were ever made.  They are used again and never freed: the handler may look at them at any time. */
+/* All that were ever made.  They are used again, and freed when there is no handler any more: it may look at them at any
+ * time. */
 static _Atomic(kt_watch *) watches;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool installed;
@@ -103,19 +104,27 @@ static struct sigaction *action_before(const struct sigaction *action) {
   return before;
 }
 
-/* The library is unloaded: onnxruntime does so with the one that has its operators. */
-__attribute__((destructor)) static void uninstall(void) {
+/* Takes the handler away; false where it is unknown who calls it. */
+static bool uninstall(void) {
   struct sigaction now;
-  if (!installed || sigaction(SIGBUS, NULL, &now) != 0) return;
-  if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == kt_bus_handler) {
-    sigaction(SIGBUS, &previous, NULL);
-    return;
-  }
+  if (!installed || sigaction(SIGBUS, NULL, &now) != 0) return false;
+  if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == kt_bus_handler) return sigaction(SIGBUS, &previous, NULL) == 0;
   for (struct sigaction *at = &now; (at = action_before(at)) != NULL;)
     if (at->sa_flags & SA_SIGINFO && at->sa_sigaction == kt_bus_handler) {
       *at = previous;
-      return;
+      return true;
     }
+  return false;
+}
+
+/* The library is unloaded: onnxruntime does so with the one that has its operators.  101: after all other destructors,
+ * which close models. */
+__attribute__((destructor(101))) static void end(void) {
+  if (!uninstall()) return;
+  for (kt_watch *each = atomic_exchange(&watches, NULL), *next; each != NULL; each = next) {
+    next = each->next;
+    if (!atomic_load(&each->taken)) free(each);
+  }
 }
 
 static kt_watch *take(void) {

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kintune.core.model import ModelRef, spell_shapes
 from kintune.errors import ShapeError
-from kintune.models.combinations import MOST_COMBINATIONS, combine_shapes, parse_shape, parse_shapes, read_shapes
+from kintune.models.combinations import (
+    MOST_COMBINATIONS,
+    combine_shapes,
+    parse_shape,
+    parse_shapes,
+    plain_shape,
+    read_shapes,
+)
 
 
 @given(st.text(min_size=1), st.lists(st.integers(1, 2**31 - 1), min_size=1, max_size=6))
@@ -147,3 +155,46 @@ def test_programs_name_a_shape_or_a_list_of_them(shape: Any, read: Any) -> None:
 def test_what_is_neither_is_refused_by_name(shape: Any) -> None:
     with pytest.raises(ShapeError, match="the shape of 'ids' must be whole numbers"):
         read_shapes({"ids": shape})
+
+
+_RANGES = st.tuples(st.integers(1, 600), st.integers(0, 600), st.integers(1, 9)).map(
+    lambda given: range(given[0], given[0] + given[1] + 1, given[2])
+)
+
+
+@given(_RANGES, st.integers(0, 9))
+def test_a_range_of_extents_is_read_as_it_was_written(extents: range, other: int) -> None:
+    written = f"{extents.start}..{extents.stop - 1}:{extents.step}"
+    kept: int | range = extents if len(extents) > 1 else extents[0]
+    for text in (written, f"{{{written}}}"):
+        (name, (shape,)) = parse_shape(f"ids={other}x{text}")
+        assert (name, shape) == ("ids", (other, kept))
+    for shape in ((other, extents), (other, written), (other, f"{{{written}}}")):
+        assert read_shapes({"ids": shape}) == {"ids": ((other, kept),)}
+    plain = plain_shape(((other, kept),))
+    assert read_shapes({"ids": plain}) == {"ids": ((other, kept),)}
+    (bound,) = combine_shapes({"ids": ((other, kept),)})
+    assert parse_shapes([spell_shapes(bound)]) == {"ids": ((other, kept),)}
+    ref = ModelRef("onnx", "model.onnx", "model").with_combinations([bound])
+    assert ref.shapes == {"ids": (other, extents[-1])}
+    assert ref.ranges == ({"ids": ((1, extents.start, extents.step),)} if len(extents) > 1 else {})
+
+
+@pytest.mark.parametrize("range_", ["0..5", "5..1", "1..", "..", "1..5:0", "1..99999999999", "-1..5", "1...5"])
+def test_what_is_no_range_is_refused(range_: str) -> None:
+    with pytest.raises(ShapeError) as error:
+        parse_shape(f"ids=1x{{{range_}}}")
+    assert "\n" not in str(error.value)
+    with pytest.raises(ShapeError):
+        read_shapes({"ids": (1, range_)})
+
+
+def test_a_range_may_not_be_too_large_or_stand_among_alternatives() -> None:
+    with pytest.raises(ShapeError, match="a dimension is at most 2147483647"):
+        parse_shape("ids={1..4000000000}")
+    for wrong in (range(5, 1), range(4), range(9, 1, -1), range(1, 2**32)):
+        with pytest.raises(ShapeError, match="whole numbers from 0"):
+            read_shapes({"ids": (1, wrong)})
+    for texts in (["ids={1..5}", "mask={1,2}"], ["ids={1..5,7}"]):
+        with pytest.raises(ShapeError, match="do not go together"):
+            combine_shapes(parse_shapes(texts))

@@ -15,6 +15,7 @@ from kintune.service.job_request import JobRequest, check, read_constants, read_
         {},
         {"until": "8", "minutes": 10.0, "trials": 5, "priority": 3.0, "seed": 9, "share": True, "search": False},
         {"shapes": {"input": (1, 3, 224, 224)}},
+        {"shapes": {"ids": (1, "1..512"), "image": (1, 3, "{32..1280:32}", 64)}},
         {"shapes": {"ids": ((1, 32), (1, 64)), "mask": ((1, 32), (1, 64)), "scale": ()}},
         {"constants": {"sizes": [1, 3, 8, 8], "flag": True, "x": [[1.5], [2]], "most": (1 << 64) - 1}},
         {"webhook": "https://example.org:8443/done?job=1"},
@@ -50,6 +51,8 @@ def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
         ({"seed": -1}, "seed must be 0 or more"),
         ({"shapes": {"input": (-1, 3)}}, "extents of 0 or more"),
         ({"shapes": {"": (1,)}}, "extents of 0 or more"),
+        ({"shapes": {"ids": (1, "5..1")}}, "whole numbers from 0 to 2147483647 or ranges"),
+        ({"shapes": {"ids": ((1, "1..5"), (1, 7))}}, "do not go together"),
         ({"shapes": {"x": ((1, -1),)}}, "extents of 0 or more, or up to 16 lists of them"),
         ({"shapes": {"x": (1, (1, 2))}}, "extents of 0 or more"),
         ({"shapes": {"x": ((1,) * 17, (2,) * 17)}}, "up to 16 extents"),
@@ -86,8 +89,9 @@ def test_people_write_constants_one_a_line() -> None:
 def test_people_write_shapes_as_on_the_command_line() -> None:
     assert read_shape("x", "1x3X224x224") == (1, 3, 224, 224)
     assert read_shape("x", "1x{32, 64}") == ((1, 32), (1, 64))
-    for text in ("", "1x", "{}", "1;2", "1x{2,3}x{4,5,6}"):
-        with pytest.raises(InputError, match=r"the shape of x is written as 1x3x224x224, or 1x\{32,64\}"):
+    assert read_shape("x", "1x{1..512}") == read_shape("x", "1x1..512") == (1, "{1..512}")
+    for text in ("", "1x", "1x{5..1}", "{}", "1;2", "1x{2,3}x{4,5,6}"):
+        with pytest.raises(InputError, match=r"the shape of x is written as 1x3x224x224; 1x\{32,64\}"):
             read_shape("x", text)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from kintune.core.execution_plan import Copy, ExecutionPlan, KernelCall, OpenExtent, OpenExtents
 from kintune.core.extents import Formula, Product, Quotient
 from kintune.core.model import Tensor
 from tests.support.toy_model import planned
 
-__all__ = ["GREATEST", "TWICE", "summing", "times"]
+__all__ = ["GREATEST", "TWICE", "ranged", "summing", "times"]
 
-STEP, GREATEST = 4, 1000
+LEAST, STEP, GREATEST = 8, 4, 1000
 
 
 def times(number: int) -> Formula:
@@ -40,9 +42,20 @@ def summing(greatest: int = GREATEST) -> ExecutionPlan:
         outputs=(Tensor("sum", shape, "float32"),),
         arena_bytes=2 * behind,
         open=OpenExtents(
-            (OpenExtent("n", 0, 0, 8, greatest, STEP),),
+            (OpenExtent("n", 0, 0, LEAST, greatest, STEP),),
             {**dict.fromkeys((0, 1, 3, 4, 5), (N,)), 2: (TWICE,)},
             {4: BYTES},
             {},
         ),
     )
+
+
+def ranged(plan: ExecutionPlan) -> ExecutionPlan:
+    """The plan with the ranges of its inputs and outputs, which its file does not repeat."""
+
+    def of(tensor: Tensor) -> Tensor:
+        times = tensor.shape[0] // GREATEST
+        step = STEP if tensor.name == "x" else 0
+        return msgspec.structs.replace(tensor, ranges=((times * LEAST, times * GREATEST, step),))
+
+    return msgspec.structs.replace(plan, inputs=tuple(map(of, plan.inputs)), outputs=tuple(map(of, plan.outputs)))

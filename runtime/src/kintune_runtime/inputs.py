@@ -250,8 +250,9 @@ def _checked(tensor: InputTensor, value: Any) -> Array:
     dtype = numpy_dtype(tensor.dtype)
     if array.dtype != dtype:
         raise InputError(f"input {tensor.name!r} is {array.dtype}, {dtype} is needed; use .astype({dtype.name!r})")
-    if array.shape != tensor.shape:
-        raise InputError(f"input {tensor.name!r} has shape {array.shape}, {tensor.shape} is needed")
+    if not takes(tensor, array.shape):
+        needed = "x".join(map(str, _extents(tensor))) if tensor.ranges else tensor.shape
+        raise InputError(f"input {tensor.name!r} has shape {array.shape}, {needed} is needed")
     if tensor.bounds is not None and array.size:
         least, greatest = tensor.bounds
         for value in (int(array.min()), int(array.max())):

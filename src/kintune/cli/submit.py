@@ -15,7 +15,7 @@ from kintune.core.narrow_options import check_narrow_options
 from kintune.core.report import doubts_of
 from kintune.errors import InputError, UncertainResult
 from kintune.files import check_writable, readable_files
-from kintune.models.combinations import parse_shapes
+from kintune.models.combinations import parse_shapes, plain_shape
 from kintune.models.constants import constant_values, parse_constants
 from kintune.service.job_request import JobRequest, check
 from kintune.terminal.table import printable
@@ -70,7 +70,7 @@ def command(
     bound = parse_shapes(shapes)
     wanted = {name: value for name, value in options.items() if value != _FIELDS[name].default}
     if bound:
-        wanted["shapes"] = {name: of if len(of) > 1 else of[0] for name, of in bound.items()}
+        wanted["shapes"] = {name: plain_shape(of) for name, of in bound.items()}
     if constants:
         wanted["constants"] = {name: constant_values(one).tolist() for name, one in parse_constants(constants).items()}
     check_narrow_options(

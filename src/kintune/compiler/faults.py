@@ -1,5 +1,4 @@
-"""Faults of TVM and LLVM, and errors of any type of Kintune's own programs: one type of error with one line, or a way on.
-"""
+"""Turns errors of any type into one with a message of one line, and finds a way around faults of LLVM."""
 
 from __future__ import annotations
 

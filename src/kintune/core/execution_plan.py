@@ -99,6 +99,15 @@ class OpenExtent(msgspec.Struct, frozen=True):
         """The extent as formulas have it."""
         return extent // self.step
 
+    def extent(self, steps: int) -> int:
+        """The extent that formulas have as this number."""
+        return steps * self.step + self.least % self.step
+
+    @property
+    def extents(self) -> range:
+        """All extents that are possible."""
+        return range(self.least, self.greatest + 1, self.step)
+
 
 class OpenExtents(msgspec.Struct, frozen=True):
     """How a plan for the greatest extents becomes the plan for others.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Combination", "Constant", "IndexCheck", "ModelRef", "Tensor", "spell_shapes"]
+__all__ = ["AnyShape", "Combination", "Constant", "IndexCheck", "ModelRef", "Tensor", "spell_extent", "spell_shapes"]
+
+AnyShape: TypeAlias = tuple[int | range, ...]
+"""The extents of an input; a `range` stands for each extent in it, and has at least two."""
 
 
 class Constant(msgspec.Struct, frozen=True):
@@ -29,7 +33,9 @@ class ModelRef(msgspec.Struct, frozen=True):
 
     `source` is a path, or a zoo name; `shapes` binds dynamic inputs; `options` are the zoo's (batch, sequence);
     `constants` has the inputs whose values are fixed for good, and which the result no longer has.  Where the result is
-    to run with several combinations of shapes, `shapes` is the first and `more_shapes` has the others.
+    to run with several combinations of shapes, `shapes` is the first and `more_shapes` has the others.  Where it is to
+    run with any extents in a range, `shapes` has the greatest, and `ranges` the open axes by input: number, least
+    extent, step.
     `own` says that the user of this machine named the file: its weights may lie in other files, also behind links
     within a Hugging Face cache.  A file that somebody uploaded must contain its weights.
     """
@@ -42,6 +48,7 @@ class ModelRef(msgspec.Struct, frozen=True):
     constants: dict[str, Constant] = {}
     own: bool = False
     more_shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
+    ranges: dict[str, tuple[tuple[int, int, int], ...]] = {}
 
     @property
     def reads_other_files(self) -> bool:
@@ -53,18 +60,35 @@ class ModelRef(msgspec.Struct, frozen=True):
         """All combinations of shapes in order, at least one."""
         return (self.shapes, *self.more_shapes)
 
-    def with_combinations(self, combinations: Sequence[dict[str, tuple[int, ...]]]) -> ModelRef:
-        """The same model with these combinations of shapes, at least one."""
-        return msgspec.structs.replace(self, shapes=combinations[0], more_shapes=tuple(combinations[1:]))
+    def with_combinations(self, combinations: Sequence[Mapping[str, AnyShape]]) -> ModelRef:
+        """The same model with these combinations of shapes, at least one; only a single one has ranges."""
+        first, *more = [
+            {name: tuple(each if isinstance(each, int) else each[-1] for each in shape) for name, shape in of.items()}
+            for of in combinations
+        ]
+        ranges = {
+            name: found
+            for name, shape in combinations[0].items()
+            if (found := tuple((at, e.start, e.step) for at, e in enumerate(shape) if isinstance(e, range)))
+        }
+        return msgspec.structs.replace(self, shapes=first, more_shapes=tuple(more), ranges=ranges)
 
     def each(self) -> tuple[ModelRef, ...]:
         """The model with each combination of its shapes by itself."""
         return tuple(self.with_combinations([shapes]) for shapes in self.combinations)
 
 
-def spell_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
-    """Shapes by input as `--shape` takes them, in one line: `ids=1x32, mask=1x32`."""
-    return ", ".join(f"{name}={'x'.join(map(str, shape)) or 'scalar'}" for name, shape in shapes.items())
+def spell_shapes(shapes: Mapping[str, Sequence[int | range]]) -> str:
+    """Shapes by input as `--shape` takes them, in one line: `ids=1x32, mask=1x{1..512}`."""
+    return ", ".join(f"{name}={'x'.join(map(spell_extent, shape)) or 'scalar'}" for name, shape in shapes.items())
+
+
+def spell_extent(extent: int | range) -> str:
+    """An extent, or a range of extents: `{1..512}`, and in steps `{8..512:8}`."""
+    if isinstance(extent, int):
+        return str(extent)
+    step = f":{extent.step}" if extent.step > 1 else ""
+    return f"{{{extent.start}..{extent[-1]}{step}}}"
 
 
 class Tensor(msgspec.Struct, frozen=True):

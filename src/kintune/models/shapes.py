@@ -24,6 +24,7 @@ __all__ = [
     "Dimension",
     "bind",
     "contradicting",
+    "dimension_names",
     "fit_constants",
     "resolve",
     "unknown_constant",
@@ -166,6 +167,15 @@ def contradicting(label: str, model: ModelProto, shapes: Mapping[str, tuple[int,
     return None
 
 
+def dimension_names(model: ModelProto) -> dict[str, dict[int, str]]:
+    """The names that the model has for open axes of its inputs."""
+    return {
+        value.name: {at: name for at, dim in enumerate(value.type.tensor_type.shape.dim) if (name := _name_of(dim))}
+        for value in model.graph.input
+        if value.type.WhichOneof("value") == "tensor_type"
+    }
+
+
 def fit_constants(label: str, model: ModelProto, constants: Mapping[str, Constant]) -> dict[str, NDArray[Any]]:
     """The values of `constants` in the types and shapes that the model declares of these inputs.
 
@@ -229,9 +239,14 @@ def _declared(label: str, value: ValueInfoProto) -> tuple[Dimension, ...] | None
 
 
 def _dimension(dim: TensorShapeProto.Dimension) -> Dimension:
-    """A dimension as the file declares it; "?" is no name, and some exporters write -1 for an open dimension."""
+    """A dimension as the file declares it; some exporters write -1 for an open dimension."""
     if dim.WhichOneof("value") == "dim_value":
         return int(dim.dim_value) if dim.dim_value >= 0 else ""
+    return _name_of(dim)
+
+
+def _name_of(dim: TensorShapeProto.Dimension) -> str:
+    """The name of an open dimension; "?" is none."""
     name = str(dim.dim_param).strip()
     return "" if name == "?" else name
 

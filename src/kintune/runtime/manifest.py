@@ -71,6 +71,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     than the model's types; None where nothing does.  With `keep_denormals`, denormal numbers are not flushed to zero.
     `bounds` says of each plan which kernels are known to stay inside of their buffers; like `calls`, it may be empty.
     `exporter` names what exported the program of PyTorch to the ONNX graph that it was made of; empty of other models.
+    Where extents of inputs are open, `drawn` has some of the shapes that they may have, at which results are compared.
     """
 
     model_name: str
@@ -94,6 +95,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     keep_denormals: bool = False
     bounds: tuple[KernelBounds, ...] = ()
     exporter: str = ""
+    drawn: tuple[dict[str, tuple[int, ...]], ...] = ()
 
     @property
     def capabilities(self) -> Capabilities:

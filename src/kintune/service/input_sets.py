@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from kintune.core.model import AnyShape
 from kintune.service.model_store import Input
 from kintune.service.portal.shape_words import spelled
 
@@ -31,7 +32,7 @@ def misfit(arrays: Sequence[Input], inputs: Sequence[Input]) -> str | None:
 def misfit_in_job(
     arrays: Sequence[Input],
     inputs: Sequence[Input],
-    combinations: Iterable[Mapping[str, Sequence[int]]],
+    combinations: Iterable[Mapping[str, AnyShape]],
     constants: Collection[str],
 ) -> str | None:
     """Why arrays cannot be all inputs of a model in a job with these shapes and constants; None where they can."""
@@ -55,9 +56,11 @@ def unpacked_bytes(arrays: Iterable[Input]) -> int:
     return sum(sizes)
 
 
-def _fits(shape: Sequence[int | None], wanted: Sequence[int | None]) -> bool:
+def _fits(shape: Sequence[int | None], wanted: Sequence[int | range | None]) -> bool:
     pairs = zip(wanted, shape, strict=False)
-    return len(shape) == len(wanted) and all(fixed is None or fixed == extent for fixed, extent in pairs)
+    return len(shape) == len(wanted) and all(
+        fixed is None or (extent in fixed if isinstance(fixed, range) else fixed == extent) for fixed, extent in pairs
+    )
 
 
 def _is_text(dtype: str) -> bool:

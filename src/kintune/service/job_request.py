@@ -14,9 +14,10 @@ import msgspec
 from kintune.core.config import SharedOptions, refuse_random_sets
 from kintune.core.constraints import Section, check_fields, limited, option
 from kintune.core.latency_target import FASTEST, parse_target
+from kintune.core.model import AnyShape
 from kintune.core.narrow_options import check_narrow_options
 from kintune.errors import InputError, ShapeError
-from kintune.models.combinations import MOST_COMBINATIONS, combine_shapes, parse_shape, read_shapes
+from kintune.models.combinations import MOST_COMBINATIONS, combine_shapes, parse_shape, plain_shape, read_shapes
 from kintune.models.constants import constant_of, constant_values, parse_constant
 
 __all__ = [
@@ -51,9 +52,9 @@ class JobRequest(SharedOptions, frozen=True, forbid_unknown_fields=True, kw_only
     """Make a model fast on devices of type `device`.
 
     It is done when it is estimated to take at most `until`, after `minutes` or `trials`, or when no gain is left;
-    without `minutes`, those of the service hold.  `shapes` binds dynamic inputs, each to one shape or to a list of
-    alternatives, which the result runs with; `constants` fixes the values of
-    inputs for good: numbers, true or false, or (nested) lists of them.  Of what is scarce, a job of
+    without `minutes`, those of the service hold.  `shapes` binds dynamic inputs, each to one shape, in which a text
+    such as "1..512" is a range, or to a list of alternatives, which the result runs with; `constants` fixes the values
+    of inputs for good: numbers, true or false, or (nested) lists of them.  Of what is scarce, a job of
     `priority` 2 gets twice as much as one of 1.  `webhook` is called when the job is over.  `share` lets others'
     jobs use what this one measures.  Without `search` the model is only compiled, in seconds, from what is known.
     Outputs are compared on the uploaded sets of inputs whose ids are in `inputs`, or on random ones.  For int8 the
@@ -68,8 +69,8 @@ class JobRequest(SharedOptions, frozen=True, forbid_unknown_fields=True, kw_only
         "Priority 2 gets twice as much of a scarce resource as 1.", Section.MODELS, gt=0, le=MOST_PRIORITY,
         hint="2 gets twice as much of a scarce resource as 1", told="",
     )] = 1.0
-    shapes: Annotated[dict[str, tuple[int | tuple[int, ...], ...]], option(
-        "Shapes of inputs whose dimensions are dynamic; or lists of shapes that the result runs with.", Section.MODEL,
+    shapes: Annotated[dict[str, tuple[int | str | tuple[int | str, ...], ...]], option(
+        "Shapes of inputs whose dimensions are dynamic, also with ranges (1..512); or lists of shapes.", Section.MODEL,
         flag="--shape", most=64, told="",
     )] = msgspec.field(default_factory=dict)
     constants: Annotated[dict[str, Any], option(
@@ -103,7 +104,7 @@ class JobRequest(SharedOptions, frozen=True, forbid_unknown_fields=True, kw_only
         """Whether results of the other request serve this one, too: only limits, priority and the like differ."""
         return _unlimited(self) == _unlimited(other)
 
-    def combinations(self) -> tuple[dict[str, tuple[int, ...]], ...]:
+    def combinations(self) -> tuple[dict[str, AnyShape], ...]:
         """The combinations of shapes, at least one.
 
         Raises:
@@ -157,12 +158,13 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
     return msgspec.structs.replace(wanted, minutes=minutes if wanted.minutes is None else wanted.minutes, until=until)
 
 
-def _fits(shape: tuple[int | tuple[int, ...], ...]) -> bool:
+def _fits(shape: tuple[int | str | tuple[int | str, ...], ...]) -> bool:
     """Whether this is one shape, or a list of alternatives."""
     several = [one for one in shape if isinstance(one, tuple)]
     shapes = several if several and len(several) == len(shape) else [shape]
     return all(
-        len(one) <= _MOST_DIMENSIONS and all(isinstance(extent, int) and 0 <= extent < _LARGEST for extent in one)
+        len(one) <= _MOST_DIMENSIONS
+        and all(isinstance(extent, str) or (isinstance(extent, int) and 0 <= extent < _LARGEST) for extent in one)
         for one in shapes
     )
 
@@ -177,8 +179,8 @@ def read_constants(text: str) -> dict[str, Any]:
     return {name: constant_values(constant).tolist() for name, constant in parsed}
 
 
-def read_shape(name: str, text: str) -> tuple[int | tuple[int, ...], ...]:
-    """The shape of an input as people write it, `1x3x224x224`, or its alternatives: `1x{32,64}`.
+def read_shape(name: str, text: str) -> tuple[int | str | tuple[int | str, ...], ...]:
+    """The shape of an input as people write it: `1x3x224x224`, with ranges `1x{1..512}`, alternatives `1x{32,64}`.
 
     Raises:
         InputError: it does not read so.
@@ -186,8 +188,10 @@ def read_shape(name: str, text: str) -> tuple[int | tuple[int, ...], ...]:
     try:
         shapes = parse_shape(f"{name}={text.lower().replace(' ', '') or '?'}")[1]
     except ShapeError:
-        raise InputError(f"the shape of {name} is written as 1x3x224x224, or 1x{{32,64}} for several") from None
-    return shapes if len(shapes) > 1 else shapes[0]
+        raise InputError(
+            f"the shape of {name} is written as 1x3x224x224; 1x{{32,64}} for several, 1x{{1..512}} for any"
+        ) from None
+    return plain_shape(shapes)
 
 
 def _check_constants(constants: Mapping[str, Any]) -> None:

@@ -148,7 +148,7 @@ def extreme_lines(names: Sequence[str]) -> list[str]:
     """On which sets of extreme inputs the outputs were right, by the names of these sets, in a line; none without."""
     if not names:
         return []
-    return [f"They are right on {counted(len(names), 'set')} of extreme inputs as well: {', '.join(names)}."]
+    return [f"They are right on {counted(len(names), 'further set')} of inputs: {'; '.join(names)}."]
 
 
 def _decided(report: RunReport) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
-from kintune.core.model import Tensor
+from kintune.core.model import Tensor, spell_shapes
 from kintune.core.stage_requests import ValidationItem
 from kintune.runtime.extreme_inputs import ExtremeInputs, extreme_inputs
 from kintune.runtime.inputs import Array, draw_inputs, load_inputs, write_arrays
 
 __all__ = ["InputSets"]
+
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+"""The shapes of inputs, by name."""
 
 
 class InputSets:
@@ -21,31 +26,50 @@ class InputSets:
     `first` is the file of the first set, None if there is none.
     """
 
-    def __init__(self, item: ValidationItem, tensors: Sequence[Tensor], directory: Path) -> None:
-        """Takes the sets that the item names, or else writes those that it asks for to the directory."""
+    def __init__(
+        self, item: ValidationItem, tensors: Sequence[Tensor], directory: Path, drawn: Sequence[Shapes] = ()
+    ) -> None:
+        """Takes the sets that the item names, or else writes those that it asks for to the directory.
+
+        `drawn` has other shapes that the inputs may have.
+        """
+        self._drawn = drawn
         self._item = item
         self._tensors = tensors
         self._directory = directory
         self._files: tuple[str | None, ...] = item.inputs or self._draw() or (None,)
         self.first = self._files[0]
         self.extremes: frozenset[int] = frozenset()
-        """The numbers of the sets of extreme inputs."""
+        """The numbers of the sets of extreme inputs, and of those of other shapes."""
+        self.shaped: frozenset[int] = frozenset()
+        """The numbers of the sets of other shapes."""
 
     def __len__(self) -> int:
         """The number of sets, without those of extreme inputs."""
         return len(self._files) - len(self.extremes)
 
     def add_extremes(self, keep_integers: bool) -> dict[int, ExtremeInputs]:
-        """Adds the sets of extreme inputs; returns them by their numbers.
+        """Adds the sets of inputs of other shapes and of extreme inputs; returns them by their numbers.
 
         With `keep_integers`, or where the user gave inputs, integers that may decide extents stay as they are.
         """
         given = load_inputs(self._item.inputs[0]) if self._item.inputs else None
         keep_integers = keep_integers or given is not None
         drawn = extreme_inputs(self._tensors, self._item.seed, given=given, keep_integers=keep_integers)
-        numbered = {self._append(each.arrays): each for each in drawn}
+        shaped = {self._append(each.arrays): each for each in self._of_other_shapes()}
+        self.shaped = frozenset(shaped)
+        numbered = shaped | {self._append(each.arrays): each for each in drawn}
         self.extremes |= numbered.keys()
         return numbered
+
+    def _of_other_shapes(self) -> Iterator[ExtremeInputs]:
+        """A set of drawn inputs of each of the other shapes, in which nothing is extreme but, it may be, the shapes."""
+        for number, shapes in enumerate(self._drawn):
+            tensors = [msgspec.structs.replace(each, shape=shapes[each.name], ranges=()) for each in self._tensors]
+            told = {each.name: shapes[each.name] for each in self._tensors if each.ranges}
+            yield ExtremeInputs(
+                f"inputs of shape {spell_shapes(told)}", draw_inputs(tensors, self._item.seed + number + 1)
+            )
 
     def file_of_several(self, at: int) -> str | None:
         """The file of this set; None where there is only one set, with which each process has started."""

@@ -99,7 +99,7 @@ class ValidationRun:
         self.combination = manifest.combinations[number]
         self.directory = directory
         self.cores = choose_cores(1 if board else conditions.threads)  # a board has others
-        self.inputs = InputSets(item, self.combination.inputs, directory)
+        self.inputs = InputSets(item, self.combination.inputs, directory, manifest.drawn)
         self.skipped: dict[str, str] = {}
         self.tuned: list[BaselineProcess] = []
         self.refused: dict[int, dict[str, str]] = {}

@@ -22,6 +22,7 @@ from kintune.runtime.merging import merge
 from tests.support.toy_exports import PROGRAM, W, X, export, without_shapes
 from tests.support.toy_hybrid import expected, write_toy_hybrid
 from tests.support.toy_model import ADDING, adding, calling, write_model
+from tests.support.toy_open_model import ranged, summing
 
 NATIVE = Path(__file__).parents[3] / "runtime" / "native"
 INCLUDE = NATIVE.parent / "src" / "kintune_runtime" / "include"
@@ -207,6 +208,18 @@ def test_a_model_with_several_plans_takes_the_shapes_of_each(tmp_path: Path) -> 
         np.testing.assert_array_equal(run.run(None, {"x": X[:count]})[0], X[:count] + W[:count] + W[:count])
     with pytest.raises(Exception, match=r"the shapes x=7 were not tuned; tuned are: x=1000; x=10"):
         run.run(None, {"x": X[:7]})
+
+
+def test_a_model_with_open_extents_takes_any_shape_of_its_range(tmp_path: Path) -> None:
+    run = session(export(tmp_path, ranged(summing())))
+    assert [type(extent) for each in run.get_inputs() for extent in each.shape if isinstance(extent, int)] == []
+    for count in (1000, 8, 500, 500, 1000, 12):
+        given = {"x": X[:count], "y": X[-count:], "z": np.zeros(2 * count, np.float32)}
+        np.testing.assert_array_equal(run.run(None, given)[0], X[:count] + X[-count:])
+        with pytest.raises(Exception, match=r"10 elements along axis 0"):
+            run.run(None, {name: array[:10] for name, array in given.items()})
+    with pytest.raises(Exception, match=r"input 'z'"):
+        run.run(None, {"x": X[:8], "y": X[:8], "z": X[:8]})
 
 
 @pytest.mark.parametrize(

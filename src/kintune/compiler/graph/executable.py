@@ -12,10 +12,12 @@ import tvm
 
 from kintune.compiler.graph.assemble import assemble, assemble_plan
 from kintune.compiler.graph.lower import Lowered
+from kintune.compiler.graph.open_plan import LoweredPoint, Ranked, assemble_open
 from kintune.compiler.kernels.instructions import BY_TEXT
 from kintune.compiler.programs.registry import instructions_of
 from kintune.core.candidate import Candidate, Sketch
 from kintune.core.capabilities import capabilities_of
+from kintune.core.execution_plan import OpenExtent
 from kintune.core.keeping import Keeping
 from kintune.core.kernel_call import own_kernel
 from kintune.core.model import Combination, IndexCheck, Tensor
@@ -31,7 +33,7 @@ from kintune.runtime.tensors import block_of
 from kintune.runtime.vm_executable import VmExecutable
 from kintune.search.sketch_program import program_of
 
-__all__ = ["build_executable", "build_plans", "build_vm_executable", "describe_build"]
+__all__ = ["build_executable", "build_open", "build_plans", "build_vm_executable", "describe_build"]
 
 _log = logging.getLogger(__name__)
 
@@ -155,6 +157,34 @@ def build_plans(
     made = Executable.create_from_plans(compiled(), manifest)
     linked = {kernel_name(candidate.digest): workload for workload, (_, candidate) in chosen.items()}
     return _tried(made, [{**of_plan, **linked} for of_plan in workloads])
+
+
+def build_open(
+    points: Sequence[LoweredPoint],
+    dimensions: Sequence[OpenExtent],
+    chosen: Mapping[str, Ranked],
+    target: tvm.target.Target,
+    manifest: Manifest,
+    drawn: Iterable[dict[str, tuple[int, ...]]] = (),
+    *,
+    threads: int = 1,
+) -> Executable:
+    """Compile a network for any extents of its open dimensions, as `assemble_open` does.
+
+    The manifest gets the ranges of inputs and outputs, and as shapes to compare at those of `drawn`.
+
+    Raises:
+        BuildError: as for `assemble_open`, or a kernel accesses memory that is not its own.
+        MorePoints: as for `assemble_open`.
+        OrderError: as for `build_executable`.
+    """
+    program = assemble_open(points, dimensions, chosen, target, threads=threads)
+    plan, weights = program.plan, map(block_of, program.weights)
+    compiled = CompiledPlan(plan, program.library, weights, program.calls, program.kept, program.bounds)
+    made = Executable.create_from_plans(
+        [compiled], msgspec.structs.replace(manifest, inputs=plan.inputs, outputs=plan.outputs, drawn=tuple(drawn))
+    )
+    return _tried(made, [points[-1].lowered.functions])
 
 
 def _tried(made: Executable, workloads: Sequence[Mapping[str, str]]) -> Executable:

@@ -8,7 +8,7 @@ the greatest extents: memory that is large enough for these is large enough for 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -36,9 +36,10 @@ from kintune.core.extents import Formula
 from kintune.core.model import Combination, Tensor
 from kintune.errors import BuildError, KintuneError, cause_line
 from kintune.runtime.tensors import block_of
+from kintune.search.processor import Processor
 from kintune.search.sketch_program import program_of
 
-__all__ = ["LoweredPoint", "MorePoints", "Ranked", "assemble_open"]
+__all__ = ["LoweredPoint", "MorePoints", "Ranked", "assemble_open", "openable"]
 
 
 Ranked: TypeAlias = Sequence[tuple[Sketch, Candidate]]
@@ -179,13 +180,7 @@ def _programs(
     """For each point the functions that the chosen programs write, by name; and the programs that write any."""
     used: dict[str, tuple[Sketch, Candidate]] = {}
     made: list[dict[str, tvm.tirx.PrimFunc]] = [{} for _ in points]
-    workloads = [{each.digest: each.module for each in point.lowered.workloads} for point in points]
-    calls = [called_functions(point.lowered) for point in points]
-    if any(list(each) != list(calls[0]) for each in calls):
-        raise Unlike(f"{' or '.join(map(str, sorted({len(each) for each in calls})))} calls of kernels")
-    for names in dict.fromkeys(zip(*(each.values() for each in calls), strict=True)):
-        digests = [point.lowered.functions[name] for point, name in zip(points, names, strict=True)]
-        modules = [known[digest] for known, digest in zip(workloads, digests, strict=True)]
+    for names, digests, modules in _kernels_alike(points):
         for sketch, candidate in chosen.get(digests[-1], ()):
             if candidate.sketch == UNTUNED:
                 continue
@@ -200,6 +195,53 @@ def _programs(
             used[digests[-1]] = sketch, candidate
             break
     return made, used
+
+
+def _kernels_alike(
+    points: Sequence[LoweredPoint],
+) -> Iterator[tuple[tuple[str, ...], list[str], list[tvm.IRModule]]]:
+    """For each kernel of the network its functions, the digests of its workloads and these, one at each point."""
+    workloads = [{each.digest: each.module for each in point.lowered.workloads} for point in points]
+    calls = [called_functions(point.lowered) for point in points]
+    if any(list(each) != list(calls[0]) for each in calls):
+        raise Unlike(f"{' or '.join(map(str, sorted({len(each) for each in calls})))} calls of kernels")
+    for names in dict.fromkeys(zip(*(each.values() for each in calls), strict=True)):
+        digests = [point.lowered.functions[name] for point, name in zip(points, names, strict=True)]
+        yield names, digests, [known[digest] for known, digest in zip(workloads, digests, strict=True)]
+
+
+def openable(
+    points: Sequence[LoweredPoint], sketches: Sequence[Sketch], target: tvm.target.Target, processor: Processor
+) -> list[Sketch]:
+    """Those of the sketches whose first program by its rule is written for any extents between these points.
+
+    All sketches of workloads that are the same at all points are among them.
+
+    Raises:
+        BuildError: the network is not the same at all points.
+    """
+    left_out: set[str] = set()
+    try:
+        with target:
+            for _, digests, modules in _kernels_alike(points):
+                for sketch in sketches if len(set(digests)) > 1 else ():
+                    if sketch.workload == digests[-1] and not _is_openable(program_of(sketch), modules, processor):
+                        left_out.add(sketch.digest)
+    except Unlike as unlike:
+        raise BuildError(f"the network is not the same for all extents: {unlike}") from unlike
+    return [sketch for sketch in sketches if sketch.digest not in left_out]
+
+
+def _is_openable(name: str, modules: Sequence[tvm.IRModule], processor: Processor) -> bool:
+    """Whether the program's first candidate is written for any extents."""
+    if not name:
+        return False
+    program, variant = program_named(name)
+    try:
+        first = next(iter(program.rule(modules[-1], variant, processor)), None)
+        return first is not None and bool(program.open_ended(modules, variant, first))
+    except BuildError:
+        return False
 
 
 def _open_ended(name: str, modules: Sequence[tvm.IRModule], candidate: Candidate) -> list[tvm.IRModule]:
@@ -257,7 +299,8 @@ def _open_plan(
         greatest,
         operations=operations,
         open=opened,
-        inputs=_ranged(greatest.inputs, greatest.input_tensors, opened),
+        inputs=_ranged(greatest.inputs, greatest.input_tensors, opened, are_inputs=True),
+        outputs=_ranged(greatest.outputs, greatest.output_tensors, opened, are_inputs=False),
     )
     return plan, fits.doubts()
 
@@ -344,16 +387,18 @@ def _weights_of(planned: Planned) -> dict[int, npt.NDArray[Any]]:
     }
 
 
-def _ranged(inputs: Sequence[Tensor], tensors: Sequence[int], opened: OpenExtents) -> tuple[Tensor, ...]:
-    """The inputs with the ranges of their extents."""
+def _ranged(
+    ends: Sequence[Tensor], tensors: Sequence[int], opened: OpenExtents, *, are_inputs: bool
+) -> tuple[Tensor, ...]:
+    """The inputs or outputs with the ranges of their extents."""
     least = {each.name: each.steps(each.least) for each in opened.dimensions}
-    own = {(each.input, each.axis): (each.least, each.greatest, each.step) for each in opened.dimensions}
+    own = {(tensors[e.input], e.axis): (e.least, e.greatest, e.step) for e in opened.dimensions} if are_inputs else {}
     made = []
-    for number, (tensor, place) in enumerate(zip(inputs, tensors, strict=True)):
+    for tensor, place in zip(ends, tensors, strict=False):  # results after the outputs are for checks
         formulas = opened.shapes.get(place, ())
         ranges = (
             tuple(
-                own.get((number, axis), (formula.value(least), extent, 0))
+                own.get((place, axis), (formula.value(least), extent, 0))
                 for axis, (formula, extent) in enumerate(zip(formulas, tensor.shape, strict=True))
             )
             if formulas

@@ -65,7 +65,7 @@ def export_onnx(model: Path, folder: Path, runtime: Path | None = None) -> Path:
 
 
 def _onnx_file(path: Path, manifest: Manifest) -> bytes:
-    """The bytes of the ONNX file; extents in which combinations of shapes differ are left open."""
+    """The bytes of the ONNX file; extents in which combinations of shapes differ, or that are open, are left open."""
     from onnx import helper
 
     domain = operator_domain(manifest.model_digest)
@@ -98,7 +98,10 @@ def _described(path: Path, alike: tuple[Tensor, ...]) -> Any:
     element_type = _ELEMENT_TYPES.get(tensor.dtype)
     if element_type is None:
         raise InputError(f"{path}: {tensor.name} is of type {tensor.dtype}, which ONNX does not have")
-    shapes = [each.shape for each in alike]
+    shapes = [
+        *(each.shape for each in alike),
+        *(tuple(low for low, _, _ in each.ranges) for each in alike if each.ranges),
+    ]
     ranks = {len(shape) for shape in shapes}
     if len(ranks) > 1:
         return helper.make_tensor_value_info(tensor.name, element_type, None)

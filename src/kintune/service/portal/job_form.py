@@ -20,7 +20,7 @@ from kintune.service.portal.calibration import InputsField
 from kintune.service.portal.frame import PageContext, PageRegion, markup
 from kintune.service.portal.job_words import LABELS, spoken
 from kintune.service.portal.markup import notice, tag
-from kintune.service.portal.shape_words import dimension_names, shape_text, spelled
+from kintune.service.portal.shape_words import alternatives_of, dimension_names, shape_text, spelled
 
 __all__ = ["JobForm", "prefilled", "problem_of", "shape_problem"]
 
@@ -190,7 +190,7 @@ class JobForm:
             value = prefilled(each) if known is None else shape_text(known)
             field = ui.input(f"Shape of {each.name}", value=value, validation=partial(shape_problem, each))
             whole = f" of {each.name}" if len(each.name) > _LONG else ""
-            hint = f"The file says {spelled(each)}{whole}; 1x{{32,64}} for several"
+            hint = f"The file says {spelled(each)}{whole}; 1x{{32,64}} for several, 1x{{1..512}} for any"
             field.props("outlined stack-label").props["hint"] = hint
             field.on_value_change(self._changed)
             self._shapes[each.name] = field
@@ -258,8 +258,7 @@ def shape_problem(value: Input, said: str | None) -> str | None:
         shape = read_shape(value.name, said)
     except InputError as error:
         return str(error)
-    several = [one for one in shape if isinstance(one, tuple)] or [tuple(one for one in shape if isinstance(one, int))]
-    for one in several:
+    for one in alternatives_of(shape):
         if len(one) != len(value.shape):
             return f"{value.name} has {len(value.shape)} dimensions ({spelled(value)}), and this has {len(one)}"
         for extent, fixed in zip(one, value.shape, strict=True):

@@ -16,6 +16,7 @@ from kintune.runtime.exports.wheel import package_name
 from kintune.service.job_repository import Job
 from kintune.service.job_request import JobRequest
 from kintune.service.job_status import JobStatus
+from kintune.service.portal.shape_words import alternatives_of
 from kintune.terminal.comparison import describe_against, describe_share
 from kintune.terminal.formatting import counted, milliseconds
 
@@ -132,14 +133,12 @@ def describe_request(wanted: JobRequest) -> str:
     if wanted.inputs:
         parts.append(f"outputs compared on {counted(len(wanted.inputs), 'set')} of inputs")
     for name, shape in wanted.shapes.items():
-        several = [one for one in shape if isinstance(one, tuple)]
-        shown = [spell(one) for one in several] or [spell(tuple(one for one in shape if isinstance(one, int)))]
-        parts.append(f"{name} is {' or '.join(shown)}")
+        parts.append(f"{name} is {' or '.join(map(spell, alternatives_of(shape)))}")
     parts += [f"{name} is fixed" for name in wanted.constants]
     return ", ".join([*parts, *described(wanted)]) or "as fast as it gets"
 
 
-def spell(shape: tuple[int, ...]) -> str:
+def spell(shape: tuple[int | str, ...]) -> str:
     """A shape as people write it: `1x3x224x224`."""
     return "x".join(map(str, shape)) or "a number"
 

@@ -87,6 +87,8 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
     refuse_several_shapes(model, can)
     if config.other_shapes == "onnxruntime":
         _check_other_shapes(model, config)
+    if model.ranges and (config.calibrate is not None or config.weights):
+        raise InputError(f"{model.name}: a model is quantised for fixed shapes; name some in place of ranges")
     _check_precision(config, model)
     if config.isolate:
         _check_isolation(config, model)
@@ -121,12 +123,12 @@ def _check_isolation(config: TuneConfig, model: ModelRef) -> None:
 
 
 def refuse_several_shapes(model: ModelRef, device: Capabilities) -> None:
-    """Refuse several combinations of shapes for a device whose results have a single one.
+    """Refuse several combinations of shapes, and ranges, for a device whose results have a single one.
 
     Raises:
         InputError: the model has several.
     """
-    if model.more_shapes and not device.several_shapes:
+    if (model.more_shapes or model.ranges) and not device.several_shapes:
         raise InputError(
             f"{model.name}: several shapes in one result are for this machine's CPU and for others' of its kind; for "
             f"{device.a_device}, tune {spell_shapes(model.shapes)} and the others one by one"
@@ -203,6 +205,8 @@ def _capabilities(config: TuneConfig) -> Capabilities:
 
 
 def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
+    if model.ranges:
+        raise InputError(f"{model.name}: other shapes run in onnxruntime beside tuned ones, and not beside ranges yet")
     if model.kind == ZOO:
         raise InputError(f"{model.name}: other shapes run in onnxruntime only if the model is a file")
     if not _capabilities(config).other_runtimes:
@@ -284,6 +288,8 @@ def run_key(request: TuneRequest, threads: int, cpu: str, owner: str = "") -> st
         mine = (*mine, "constants", describe_constants(model.constants))
     if model.more_shapes:
         mine = (*mine, "shapes", [sorted(shapes.items()) for shapes in model.more_shapes])
+    if model.ranges:
+        mine = (*mine, "ranges", sorted(model.ranges.items()))
     if request.calibration:
         mine = (*mine, "calibration", [_content(request, path) for path in request.calibration])
     is_narrow = request.options.precision != FULL_PRECISION or request.options.weights

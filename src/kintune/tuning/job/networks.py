@@ -6,8 +6,6 @@ them have is tuned once.
 
 from __future__ import annotations
 
-import logging
-import traceback
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,10 +14,10 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from kintune.compiler.graph.lower import Lowered, lower
+from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.provenance import origins
 from kintune.compiler.graph.rewriting import CALL_KERNEL, operator_of
-from kintune.compiler.graph.source_nodes import first_failing_node, nodes_of
+from kintune.compiler.graph.source_nodes import nodes_of
 from kintune.compiler.graph.workload import StandaloneWorkload, is_tunable
 from kintune.compiler.graph.workload_titles import workload_titles
 from kintune.compiler.programs.registry import least_flops
@@ -27,18 +25,19 @@ from kintune.compiler.space.replay import weight_positions
 from kintune.core.candidate import FULL_PRECISION, Sketch, digest_of
 from kintune.core.model import Combination, Constant, ModelRef, spell_shapes
 from kintune.core.workload import Subgraph
-from kintune.errors import KintuneError, ModelError, cause_line
+from kintune.errors import ModelError
 from kintune.models.importer import load
 from kintune.models.model import ImportedModel
+from kintune.models.open_shapes import open_shapes
 from kintune.partition.partition import Partition
 from kintune.runtime.package import Block
 from kintune.runtime.tensors import block_of
 from kintune.search.sketch_program import by_program, narrow
+from kintune.tuning.job.lowering import lower_network
+from kintune.tuning.job.open_network import OpenNetwork
 from kintune_runtime.library import checksum
 
-__all__ = ["Networks", "PartitionedModel", "ShapedNetwork", "load_networks", "lower_network"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["Networks", "PartitionedModel", "ShapedNetwork", "load_networks"]
 
 
 class PartitionedModel(NamedTuple):
@@ -74,7 +73,8 @@ class Networks(NamedTuple):
     what has exported a program of PyTorch to the ONNX file; empty where it was imported as it is.
 
     Of a model that runs partly in onnxruntime, a network is a region of its graph, and `hybrid` has the rest; there may
-    be none then.  Otherwise there is one for each combination of shapes.
+    be none then.  Otherwise there is one for each combination of shapes.  Where extents are open, it is that of the
+    greatest ones, and `opened` is the network for all.
     """
 
     networks: tuple[ShapedNetwork, ...]
@@ -86,13 +86,16 @@ class Networks(NamedTuple):
     notes: tuple[str, ...]
     hybrid: PartitionedModel | None = None
     exporter: str = ""
+    opened: OpenNetwork | None = None
 
     @property
     def digest(self) -> str:
-        """The digest of the model with all of its combinations of shapes."""
+        """The digest of the model with all of its combinations of shapes, or its ranges."""
         if self.hybrid is not None:
             return self.hybrid.digest
         digests = [network.digest for network in self.networks]
+        if self.opened is not None:
+            digests.append(str(sorted(self.opened.shapes.ref.ranges.items())))
         return digests[0] if len(digests) == 1 else digest_of(*(digest.encode() for digest in digests))
 
     @property
@@ -178,6 +181,14 @@ def load_networks(ref: ModelRef, target: tvm.target.Target, *, conservative: boo
         networks.append(ShapedNetwork(each, label, combination, model.digest, lowered, nodes, weights))
     if first is None:
         raise ModelError(f"{ref.name}: no combination of shapes is named")
+    opened = None
+    if ref.ranges:
+        (network,) = networks
+        shapes = open_shapes(ref, first.inputs)
+        combination = network.combination
+        opened = OpenNetwork(shapes, combination, network.lowered, target, conservative)
+        ranged = msgspec.structs.replace(combination, inputs=shapes.ranged(combination.inputs))
+        networks = [network._replace(combination=ranged)]
     return Networks(
         tuple(networks),
         first.name,
@@ -186,6 +197,7 @@ def load_networks(ref: ModelRef, target: tvm.target.Target, *, conservative: boo
         first.constants,
         conservative,
         notes,
+        opened=opened,
     )
 
 
@@ -248,27 +260,3 @@ def _weights_read(lowered: Lowered) -> dict[str, str]:
 
     relax.analysis.post_order_visit(main, visit)
     return {workload: digest_of(*(text.encode() for text in sorted(found))) for workload, found in read.items()}
-
-
-def lower_network(
-    model: ImportedModel, target: tvm.target.Target, *, conservative: bool
-) -> tuple[Lowered, bool, tuple[str, ...]]:
-    """Lower the network; returns the result, whether it was lowered conservatively, and notes for the user.
-
-    Raises:
-        ModelError: it cannot be lowered in either way; the log has the messages of the compiler.
-    """
-    try:
-        return lower(model.module, target, conservative=conservative), conservative, ()
-    except KintuneError:
-        raise
-    except Exception as error:  # the compiler raises any kind of exception
-        traceback.print_exc()
-        cause = cause_line(error)
-        if not conservative:
-            _log.warning("lowering it without layout conversion")
-            lowered, _, _ = lower_network(model, target, conservative=True)
-            note = f"layouts were left as they are, which may cost speed: converting them failed ({cause})"
-            return lowered, True, (note,)
-        node = first_failing_node(model, lambda module: lower(module, target, conservative=True))
-        raise ModelError(f"{model.name}: {node or 'it'} cannot be compiled: {cause}") from error

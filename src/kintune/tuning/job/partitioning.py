@@ -32,7 +32,8 @@ from kintune.partition.keeping import original_model
 from kintune.partition.partition import Partition, partition
 from kintune.partition.tensor_types import TensorType
 from kintune.tuning.job.handover import EVERYTHING
-from kintune.tuning.job.networks import Networks, PartitionedModel, ShapedNetwork, lower_network
+from kintune.tuning.job.lowering import lower_network
+from kintune.tuning.job.networks import Networks, PartitionedModel, ShapedNetwork
 
 __all__ = ["RefusedByOnnxRuntime", "can_partition", "load_partitioned"]
 
@@ -54,7 +55,7 @@ class RefusedByOnnxRuntime(ModelError):
 
 def can_partition(ref: ModelRef) -> bool:
     """Return whether a model can run partly in onnxruntime: it is an ONNX file, with one combination of shapes."""
-    return ref.kind in (ONNX, ZOO) and not ref.more_shapes
+    return ref.kind in (ONNX, ZOO) and not ref.more_shapes and not ref.ranges
 
 
 def load_partitioned(

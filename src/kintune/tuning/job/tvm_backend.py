@@ -7,7 +7,7 @@ import json
 import logging
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import tvm
@@ -15,6 +15,7 @@ import tvm
 from kintune.compiler.graph.executable import build_executable, build_plans, build_vm_executable, describe_build
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.side_by_side import choose_alone, side_by_side
+from kintune.compiler.graph.workload import StandaloneWorkload
 from kintune.compiler.programs.registry import instructions_of
 from kintune.compiler.space.packing import packing_of
 from kintune.compiler.space.replay import apply_candidate, save_workload
@@ -62,6 +63,10 @@ __all__ = ["TvmBackend"]
 
 _log = logging.getLogger(__name__)
 
+_NOTICEABLE = 0.01  # of a network's arithmetic
+_MOST_TOLD = 4  # subgraphs in a note
+_RULES = 8  # programs by a rule that take the place of one that is not written for any extents
+
 
 class TvmBackend:
     """Implements `kintune.tuning.job.backend.CompilerBackend` on TVM."""
@@ -100,6 +105,10 @@ class TvmBackend:
             if not set(instructions_of(program_of(sketch))).intersection(spec.avoided)
         ]
         self._spec, self._files, self._networks = spec, files, networks
+        processor = Processor.of(spec.device_type.isa, spec.protocol.threads, spec.caches)
+        if networks.opened is not None:
+            every, sketches = sketches, networks.opened.openable(sketches, processor)
+            networks = networks._replace(notes=(*networks.notes, *_without_program(workloads, every, sketches)))
         self._sketches = {sketch.digest: sketch for sketch in sketches}
         self._modules = {workload.digest: workload.module for workload in workloads}
         self._on_bytes = () if self._quantised is None else sums_of_bytes(workloads)
@@ -107,7 +116,7 @@ class TvmBackend:
             self._modules,
             sketches,
             target,
-            Processor.of(spec.device_type.isa, spec.protocol.threads, spec.caches),
+            processor,
             spec.cores,
         )
         may_return = may_run_in_onnxruntime(spec) and networks.onnx_path is not None
@@ -125,7 +134,7 @@ class TvmBackend:
             more=tuple(more),
             hybrid=networks.hybrid is not None,
             handed_over=handed_over,
-            can_hand_over=may_return and not spec.model.more_shapes,
+            can_hand_over=may_return and not spec.model.more_shapes and not spec.model.ranges,
             may_return=may_return,
             quantised=None if self._quantised is None else self._quantised.quantised,
             on_bytes=self._on_bytes,
@@ -274,7 +283,7 @@ class TvmBackend:
     def set_apart(self, chosen: Mapping[str, Candidate], kernels: Mapping[str, Built]) -> PerProgramCheck:
         """Compile the networks that compute each subgraph a second time, untuned, and write them beside the output."""
         spec, networks = self._ready()
-        if networks.hybrid is not None:  # the subgraphs of regions are not compared by themselves
+        if networks.hybrid is not None or networks.opened is not None:  # their subgraphs are not compared alone
             return PerProgramCheck((), tuple(sorted(chosen)))
         paths: list[str | None] = []
         compared: set[str] = set()
@@ -346,14 +355,14 @@ class TvmBackend:
         path: str,
         chosen: Mapping[str, Candidate],
         kernels: Mapping[str, Built],
-        built: Sequence[tuple[Lowered, Combination]],
+        given: Sequence[tuple[Lowered, Combination]],
         keeping: Keeping,
     ) -> int:
-        """Build the networks and write them to `path`; returns the number of tensors that are kept in bf16."""
+        """Build the networks, or those `given`, and write them to `path`; return the number of tensors kept in bf16."""
         spec, networks = self._ready()
         programs = {w: (self._sketches[c.sketch], c) for w, c in chosen.items() if c.sketch != UNTUNED}
         target = tvm.target.Target(_target(spec))
-        if networks.hybrid is not None and not built:
+        if networks.hybrid is not None and not given:
             with folder_beside(Path(path), "kintune-regions-") as directory:
                 files, kept = [], 0
                 precisions = [self._precisions([network], chosen) for network in networks.networks]
@@ -369,15 +378,17 @@ class TvmBackend:
                 manifest = self._manifest(networks.name, networks.digest, networks.hybrid.combination, chosen)
                 write_partitioned(path, manifest, networks, networks.hybrid.partition, files, spec, precisions)
             return kept
-        whole = not built and spec.options.other_shapes == "onnxruntime"
-        built = built or [(network.lowered, network.combination) for network in networks.networks]
+        whole = not given and spec.options.other_shapes == "onnxruntime"
+        built = given or [(network.lowered, network.combination) for network in networks.networks]
         first, *more = (shaped for _, shaped in built)
         manifest = self._manifest(networks.name, networks.digest, first, chosen, more)
         reused = sum(candidate.digest in kernels for candidate in chosen.values())
         functions = {workload for lowered, _ in built for workload in lowered.functions.values()}
         _log.info(f"{reused} of {len(functions)} kernels were compiled already")
         made: Executable | VmExecutable
-        if len(built) > 1:
+        if networks.opened is not None and not given:
+            made = networks.opened.build(self._ranked(programs), manifest, threads=spec.cores)
+        elif len(built) > 1:
             networks_built = (lowered for lowered, _ in built)
             made = build_plans(networks_built, programs, target, manifest, kernels, keeping=keeping, threads=spec.cores)
         else:
@@ -394,6 +405,18 @@ class TvmBackend:
         if spec.device_type.capabilities.remote:
             build_vm_executable(lowered, programs, target, manifest, kernels).save(f"{path}{BOARD_FILE}")
         return kept
+
+    def _ranked(self, programs: Mapping[str, tuple[Sketch, Candidate]]) -> dict[str, list[tuple[Sketch, Candidate]]]:
+        """The chosen programs, and after each those that its workload could have by their rules.
+
+        They are for a network for any extents, in which a program may not be written for all of them.
+        """
+        space = self.space()
+        others = {
+            workload: [(self._sketches[each.sketch], each) for each in space.rules(workload, _RULES)]
+            for workload in programs
+        }
+        return {workload: [each, *others[workload]] for workload, each in programs.items()}
 
     def _manifest(
         self,
@@ -438,6 +461,22 @@ class TvmBackend:
         found = {titles[w]: precisions[c.sketch] for w, c in chosen.items() if c.sketch in precisions}
         made = None if self._quantised_file is None or self._quantised is None else self._quantised.quantised
         return Narrow(found, spec.options.max_error, quantised=made) if found or made else None
+
+
+def _without_program(
+    workloads: Sequence[StandaloneWorkload], every: Sequence[Sketch], left: Sequence[Sketch]
+) -> Iterator[str]:
+    """A note on what takes time, and has sketches for known extents alone."""
+    lost = {each.workload for each in every} - {each.workload for each in left}
+    operations = {each.digest: each.flops * each.occurrences for each in workloads}
+    least = _NOTICEABLE * sum(operations.values())
+    named = [each.name for each in workloads if each.digest in lost and operations[each.digest] > least]
+    if named:
+        told = ", ".join(named[:_MOST_TOLD]) + (", and others" if len(named) > _MOST_TOLD else "")
+        yield (
+            f"{len(named)} of {len(workloads)} subgraphs have no program for open extents, and run as the compiler "
+            f"makes them, which may be slow: {told}"
+        )
 
 
 def _kept_tensors(manifest: Manifest) -> int:

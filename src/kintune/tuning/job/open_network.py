@@ -1,0 +1,138 @@
+"""The network of a job whose result takes any shapes in ranges: lowered for a few, and for more where that is needed.
+
+See `kintune.compiler.graph.open_plan`, which makes one plan of these.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import tvm
+
+from kintune.compiler.graph.executable import build_open
+from kintune.compiler.graph.lower import Lowered
+from kintune.compiler.graph.open_plan import LoweredPoint, MorePoints, Ranked, openable
+from kintune.core.candidate import Sketch
+from kintune.core.execution_plan import OpenExtent
+from kintune.core.model import Combination
+from kintune.errors import BuildError, cause_line
+from kintune.models.declared_inputs import declared_inputs
+from kintune.models.importer import load
+from kintune.models.open_shapes import OpenShapes
+from kintune.runtime.executable import Executable
+from kintune.runtime.manifest import Manifest
+from kintune.search.processor import Processor
+from kintune.tuning.job.lowering import lower_network
+
+__all__ = ["OpenNetwork", "drawn_extents", "first_points"]
+
+_log = logging.getLogger(__name__)
+
+_SHARES = (0.31, 0.47, 0.13, 0.61, 0.37)  # of a range, where its first points lie
+_TURN = 2  # each dimension begins with another share, so that points tell dimensions apart
+_MOST_POINTS = 16
+_DRAWN = (0.0, 0.07, 0.29, 0.53, 0.83)  # of a range, in logarithm, where results are compared; its ends are besides
+
+
+class OpenNetwork:
+    """A network for all extents of the open dimensions of `shapes`; `lowered` is that of the greatest ones."""
+
+    def __init__(
+        self, shapes: OpenShapes, shaped: Combination, lowered: Lowered, target: tvm.target.Target, conservative: bool
+    ) -> None:
+        """Lower it for the first points.
+
+        Raises:
+            ModelError: the model cannot be imported or lowered for one of them.
+        """
+        self.shapes = shapes
+        self._target = target
+        self._conservative = conservative
+        greatest = {each.name: each.steps(each.greatest) for each in shapes.dimensions}
+        self._points = [LoweredPoint(greatest, lowered, shaped)]
+        for extents in first_points(shapes.dimensions):
+            self._add(extents)
+
+    def _add(self, extents: Mapping[str, int]) -> None:
+        """Lower it for these extents, counted in steps, too; the greatest ones stay the last."""
+        model = load(self.shapes.at(extents))
+        lowered, conservative, _ = lower_network(model, self._target, conservative=self._conservative)
+        if conservative != self._conservative:
+            raise BuildError("the network is not lowered in the same way for all extents")
+        shaped = Combination(model.inputs, model.outputs, model.checks)
+        self._points.insert(-1, LoweredPoint(extents, lowered, shaped))
+
+    def openable(self, sketches: Sequence[Sketch], processor: Processor) -> list[Sketch]:
+        """Those of the sketches whose programs are written for any extents, or whose workloads have the same always."""
+        return openable(self._points, sketches, self._target, processor)
+
+    def build(self, chosen: Mapping[str, Ranked], manifest: Manifest, *, threads: int) -> Executable:
+        """Compile it with these programs for its workloads at the greatest extents, the best first.
+
+        Raises:
+            BuildError: it cannot be compiled for any extents; the text says why.
+        """
+        while True:
+            try:
+                drawn = [self._shapes_at(each) for each in drawn_extents(self.shapes.dimensions)]
+                dimensions = self.shapes.dimensions
+                return build_open(self._points, dimensions, chosen, self._target, manifest, drawn, threads=threads)
+            except MorePoints as more:
+                known = [dict(point.extents) for point in self._points]
+                new = [each for each in more.points if dict(each) not in known]
+                if not new or len(known) + len(new) > _MOST_POINTS:
+                    raise BuildError(
+                        "the network is not the same for all extents: its numbers follow no rule"
+                    ) from more
+                for extents in new:
+                    self._add_to_tell(extents)
+
+    def _add_to_tell(self, extents: Mapping[str, int]) -> None:
+        spelled = ", ".join(f"{each.name}={each.extent(extents[each.name])}" for each in self.shapes.dimensions)
+        _log.info(f"lowering the network for {spelled} as well: several rules give its numbers so far")
+        try:
+            self._add(extents)
+        except BuildError:
+            raise
+        except Exception as error:
+            raise BuildError(f"the network cannot be lowered for {spelled}: {cause_line(error)}") from error
+
+    def _shapes_at(self, extents: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        """The shapes of all inputs for these extents."""
+        return declared_inputs(self.shapes.at(extents))[0].shapes
+
+
+def first_points(dimensions: Sequence[OpenExtent]) -> list[dict[str, int]]:
+    """Extents, counted in steps, for which a network is lowered first, besides the greatest ones.
+
+    They lie inside of the ranges as far as these have an inside: at their least ends, extents of 1 are broadcast, and
+    much is left out.
+    """
+    made: list[dict[str, int]] = []
+    greatest = {each.name: each.steps(each.greatest) for each in dimensions}
+    for at in range(len(_SHARES)):
+        point = {}
+        for number, each in enumerate(dimensions):
+            share = _SHARES[(at + _TURN * number) % len(_SHARES)]
+            point[each.name] = each.steps(each.extents[round(share * (len(each.extents) - 1))])
+        if point not in made and point != greatest:
+            made.append(point)
+    return made
+
+
+def drawn_extents(dimensions: Sequence[OpenExtent]) -> list[dict[str, int]]:
+    """Extents, counted in steps, at which a result is compared: the ends of the ranges, and some between.
+
+    Several dimensions are at different shares of their ranges.
+    """
+    made: list[dict[str, int]] = []
+    for at in range(len(_DRAWN)):
+        point = {}
+        for number, each in enumerate(dimensions):
+            share = _DRAWN[(at + number * (at > 0)) % len(_DRAWN)]
+            extent = each.least * (each.greatest / each.least) ** share
+            point[each.name] = each.steps(each.extents[round((extent - each.least) / each.step)])
+        if point not in made:
+            made.append(point)
+    return made

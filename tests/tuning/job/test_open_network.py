@@ -1,0 +1,89 @@
+"""Results for any shapes in ranges, from a file to what they compute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from kintune.core.execution_plan import OpenExtent
+from kintune.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.tvm
+
+_DIMENSIONS = st.lists(
+    st.tuples(st.integers(1, 50), st.integers(1, 100), st.integers(1, 8)), min_size=1, max_size=3
+).map(
+    lambda found: tuple(
+        OpenExtent(f"d{at}", 0, at, least, least + count * step, step) for at, (least, count, step) in enumerate(found)
+    )
+)
+
+
+@given(_DIMENSIONS)
+def test_points_and_drawn_extents_lie_within_their_ranges(dimensions: tuple[OpenExtent, ...]) -> None:
+    from kintune.tuning.job.open_network import drawn_extents, first_points
+
+    for points in (first_points(dimensions), drawn_extents(dimensions)):
+        assert points
+        assert len({tuple(point.items()) for point in points}) == len(points)
+        assert all(each.extent(point[each.name]) in each.extents for point in points for each in dimensions)
+    assert {each.name: each.steps(each.greatest) for each in dimensions} not in first_points(dimensions)
+    assert {each.name: each.steps(each.least) for each in dimensions} in drawn_extents(dimensions)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Embeds ids, masks them, and gives the mean of two layers over the length; ids and mask have named axes."""
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape, np.float32) / 4, name)
+        for name, shape in {"table": (50, 32), "first": (32, 64), "second": (64, 32)}.items()
+    ]
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["words"]),
+        helper.make_node("MatMul", ["words", "first"], ["wide"]),
+        helper.make_node("Relu", ["wide"], ["positive"]),
+        helper.make_node("MatMul", ["positive", "second"], ["narrow"]),
+        helper.make_node("Unsqueeze", ["mask", "last"], ["column"]),
+        helper.make_node("Mul", ["narrow", "column"], ["masked"]),
+        helper.make_node("Softmax", ["masked"], ["y"], axis=-1),
+    ]
+    weights.append(numpy_helper.from_array(np.array([2], np.int64), "last"))
+    ends = [
+        helper.make_tensor_value_info("ids", TensorProto.INT64, ["b", "n"]),
+        helper.make_tensor_value_info("mask", TensorProto.FLOAT, ["b", "n"]),
+    ]
+    out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", "n", 32])]
+    path = tmp_path_factory.mktemp("open") / "words.onnx"
+    graph = helper.make_graph(nodes, "words", ends, out, weights)
+    proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_a_result_takes_any_shape_of_a_range(model: Path, tmp_path: Path) -> None:
+    import onnxruntime
+
+    import kintune as kt
+
+    loaded = kt.load(model, shapes={"ids": (range(1, 5), range(1, 97))})
+    records = str(tmp_path / "records.json")
+    result = loaded.compile(output=str(tmp_path / "words.kt"), records=records, progress=False)
+    assert "inputs of shape ids=1x1, mask=1x1" in result.report.extreme_inputs
+    assert len(result.report.extreme_inputs) > 5
+    executable, session = result.open(), onnxruntime.InferenceSession(str(model))
+    assert executable.inputs[0].ranges == ((1, 4, 1), (1, 96, 1))
+    rng = np.random.default_rng(1)
+    for shape in ((1, 1), (4, 96), (3, 17), (2, 96), (4, 1)):
+        given = {"ids": rng.integers(0, 50, shape), "mask": rng.integers(0, 2, shape).astype(np.float32)}
+        np.testing.assert_allclose(executable.run(given)["y"], session.run(None, given)[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="97 elements along axis 1"):
+        executable.run({"ids": np.zeros((1, 97), np.int64), "mask": np.zeros((1, 97), np.float32)})
