@@ -6,6 +6,7 @@ Statistics of half precision are computed in float32.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -187,8 +188,8 @@ def _lp_normalization(node: Node) -> relax.Expr:
     data, order = node.required(0), int(node.attributes.get("p", 2))
     x = Real(node, node.wide(data))
     norm = power(power(abs(x), order).sum(axis=int(node.attributes.get("axis", -1)), keepdims=True), 1 / order)
-    # where the norm is 0, all elements are 0
-    return node.cast((x / choose(norm.equal(0.0), 1.0, norm)).value, dtype_of(data))
+    # where the norm is 0, so is the result: elements may be small numbers whose powers are 0
+    return node.cast((x / choose(norm.equal(0.0), math.inf, norm)).value, dtype_of(data))
 
 
 def _local_response_normalization(node: Node) -> relax.Expr:
