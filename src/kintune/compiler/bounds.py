@@ -167,6 +167,8 @@ class _Prover:
         self._accesses = 0
         self._vectors = 0  # loops around that become vectors
         self._looked_at: dict[Any, list[tuple[Any, bool]]] = {}  # indices, where the same facts hold
+        self._about: dict[Any, list[_Linear]] = {}  # terms, where the same facts hold
+        self._ranks: dict[Any, int] = {}
         self._unproven: list[str] = []
         for position, parameter in enumerate(function.params):
             if isinstance(parameter.ty, BufferType):
@@ -374,15 +376,15 @@ class _Prover:
     def _given(self, condition: Any, *, holds: bool = True) -> Iterator[None]:
         """A context in which the condition holds, or does not."""
         plain = self._truth(self._plain(condition))
-        known, looked_at = len(self._facts), self._looked_at
+        known, looked_at, about = len(self._facts), self._looked_at, self._about
         self._facts += self._with_definitions(self._facts_of(plain, holds))
-        self._looked_at = {}
+        self._looked_at, self._about = {}, {}
         try:
             with self._analyzer.constraint_scope(plain if holds else _negated(plain)):
                 yield
         finally:
             del self._facts[known:]
-            self._looked_at = looked_at
+            self._looked_at, self._about = looked_at, about
 
     def _truth(self, condition: Any) -> Any:
         """A condition in terms of comparisons, as far as it is one in disguise."""
@@ -689,7 +691,9 @@ class _Prover:
 
     def _of_term(self, term: Any) -> list[_Linear]:
         """What holds of a term here, and by its definition."""
-        return [*(each for each in self._facts if term in each.terms), *self._facts_about(term)]
+        if term not in self._about:
+            self._about[term] = [*(each for each in self._facts if term in each.terms), *self._facts_about(term)]
+        return self._about[term]
 
     def _related(self, linear: _Linear) -> tuple[list[_Linear], dict[Any, int]]:
         """What holds of the terms of a sum, and of the terms in this; and the places of all terms."""
@@ -821,8 +825,9 @@ class _Prover:
         total = total.plus(one._replace(constant=Fraction(0)), other.constant)
         total = total.plus(other._replace(constant=Fraction(0)), one.constant)
         for (term, factor), (second, by) in itertools.product(one.terms.items(), other.terms.items()):
-            pair = sorted((self._expression(term), self._expression(second)), key=str)
-            total = total.plus(self._term(tirx.Mul(*pair)), factor * by)
+            first, last = sorted((term, second), key=self._rank)  # any order, but the same for the same terms
+            product = tirx.Mul(self._expression(first), self._expression(last))
+            total = total.plus(self._term(product), factor * by)
         return total
 
     def _term(self, value: Any) -> _Linear:
@@ -834,6 +839,10 @@ class _Prover:
         alike.append(len(self._opaque))
         self._opaque.append(value)
         return _Linear({alike[-1]: _ONE}, Fraction(0))
+
+    def _rank(self, term: Any) -> int:
+        """The number of a term in the order in which they are asked for."""
+        return self._ranks.setdefault(term, len(self._ranks))
 
     def _expression(self, term: Any) -> Any:
         return self._opaque[term] if isinstance(term, int) else term

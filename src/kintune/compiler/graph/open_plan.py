@@ -225,7 +225,8 @@ def openable(
         with target:
             for _, digests, modules in _kernels_alike(points):
                 for sketch in sketches if len(set(digests)) > 1 else ():
-                    if sketch.workload == digests[-1] and not _is_openable(program_of(sketch), modules, processor):
+                    ends = [modules[0], modules[-1]]
+                    if sketch.workload == digests[-1] and not _is_openable(program_of(sketch), ends, processor):
                         left_out.add(sketch.digest)
     except Unlike as unlike:
         raise BuildError(f"the network is not the same for all extents: {unlike}") from unlike

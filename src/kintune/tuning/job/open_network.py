@@ -29,7 +29,7 @@ __all__ = ["OpenNetwork", "drawn_extents", "first_points"]
 
 _log = logging.getLogger(__name__)
 
-_SHARES = (0.31, 0.47, 0.13, 0.61, 0.37)  # of a range, where its first points lie
+_SHARES = (0.31, 0.47, 0.13, 0.61)  # of a range, where its first points lie
 _TURN = 2  # each dimension begins with another share, so that points tell dimensions apart
 _MOST_POINTS = 16
 _DRAWN = (0.0, 0.07, 0.29, 0.53, 0.83)  # of a range, in logarithm, where results are compared; its ends are besides
