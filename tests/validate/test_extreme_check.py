@@ -236,6 +236,7 @@ def started(
     hybrid: Hybrid | None = None,
     keep_denormals: bool = False,
     has_flushed: bool = False,
+    shapes: Sequence[dict[str, tuple[int, ...]]] = (),
 ) -> ExtremeCheck:
     """A check that has started; `others` are what it may start besides."""
     x, count = Tensor("x", SHAPE, "float32"), Tensor("count", (3,), "int32")
@@ -244,7 +245,7 @@ def started(
     run.directory, run.conditions, run.item, run.once_ms = tmp_path, ValidationContext(threads=1), item, once_ms
     plain = manifest(calling("add", [x], [x]))
     run.manifest = msgspec.structs.replace(plain, hybrid=hybrid, keep_denormals=keep_denormals)
-    run.inputs, run.has_flushed, run.board = InputSets(item, [x, count], tmp_path), has_flushed, ""
+    run.inputs, run.has_flushed, run.board = InputSets(item, [x, count], tmp_path, shapes), has_flushed, ""
     run.combination, run.skipped = Combination((x,), (x,)), {}
     run.process = lambda *_, label, **__: next(each for each in others if each.name == label)
     check = ExtremeCheck(run)
@@ -282,6 +283,18 @@ def test_all_runs_together_take_a_second_and_a_half(
     for each in both:
         assert each.turns == sets + bool(asked)
         assert each.inputs.endswith("inputs 0.npz") == bool(asked)
+
+
+@pytest.mark.parametrize(("took_ms", "first_extreme"), [(800.0, ""), (800.0, NAMES[-2])])
+def test_slow_networks_run_on_all_other_shapes_and_one_set_of_extremes(
+    tmp_path: Path, took_ms: float, first_extreme: str
+) -> None:
+    shapes: list[dict[str, tuple[int, ...]]] = [{"x": (1, 3, length), "count": (3,)} for length in (1, 2, 3)]
+    both = [Process(name, took_ms=took_ms) for name in ("tuned", "onnxruntime")]
+    check = started(tmp_path, *both, first_extreme, shapes=shapes)
+    compared = check.compare(NOTHING_COMPARED).compared
+    assert len(compared) == len(shapes) + 1
+    assert compared[-1] == (first_extreme or NAMES[0])
 
 
 @pytest.mark.parametrize(("once_ms", "limit_s"), [(1.0, 10.0), (200.0, 10.0), (1000.0, 50.0)])

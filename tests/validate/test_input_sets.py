@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 from kintune.core.model import Tensor
 from kintune.core.stage_requests import ValidationItem
 from kintune.runtime.extreme_inputs import extreme_inputs
-from kintune.runtime.inputs import load_inputs, write_arrays
+from kintune.runtime.inputs import draw_inputs, load_inputs, write_arrays
 from kintune.validate.input_sets import InputSets
 
 X = Tensor("x", (64,), "float32")
@@ -94,3 +95,25 @@ def test_what_decides_may_have_axes(tmp_path: Path) -> None:
     wide = Tensor("branch", (1, 2), "int64", values="choices", choices=(3, 7))
     sets = InputSets(ValidationItem("tuned.kt"), [X, wide], tmp_path)
     assert [sets.chosen(at) for at in range(len(sets))] == ["branch=3", "branch=7"]
+
+
+def test_sets_of_other_shapes_come_before_extremes(tmp_path: Path) -> None:
+    """Each is drawn by itself, and named by those of its inputs whose shapes are open."""
+    tensors = [
+        Tensor("ids", (1, 64), "int64", values="ids", below=50, ranges=((1, 1, 0), (1, 64, 1))),
+        Tensor("x", (4,), "float32"),
+    ]
+    shapes = [{"ids": (1, 7), "x": (4,)}, {"ids": (1, 33), "x": (4,)}]
+    sets = InputSets(ValidationItem("tuned.kt", seed=4), tensors, tmp_path, shapes)
+    numbered = sets.add_extremes(keep_integers=False)
+    first = min(numbered)
+    assert sets.shaped == {first, first + 1} < sets.extremes == set(numbered)
+    for at, shape in enumerate(shapes):
+        found = numbered[first + at]
+        assert found.name == f"inputs of shape ids=1x{shape['ids'][1]}"
+        drawn = draw_inputs(
+            [msgspec.structs.replace(each, shape=shape[each.name], ranges=()) for each in tensors], 5 + at
+        )
+        for name, array in drawn.items():
+            np.testing.assert_array_equal(found.arrays[name], array)
+    assert not InputSets(ValidationItem("tuned.kt"), tensors, tmp_path).shaped

@@ -89,11 +89,10 @@ class ExtremeCheck:
         both = (self._reference, tuned)
         self._limit_s = max(_LEAST_SECONDS, *(_TIMES * run.once_ms.get(each.name, 0.0) / 1e3 for each in both))
         self._sets = run.inputs.add_extremes(run.manifest.hybrid is not None)
-        took_ms, tried = 0.0, set[int]()
-        for at in sorted(self._sets, key=lambda at: self._sets[at].name != run.item.first_extreme):
+        shaped, first, took_ms = run.inputs.shaped, run.item.first_extreme, 0.0
+        for at in sorted(self._sets, key=lambda at: (at not in shaped, self._sets[at].name != first)):
             took_ms += sum(self._run_once(each, at) for each in both)
-            tried.add(at)
-            if took_ms > _MOST_SECONDS * 1e3 and run.inputs.shaped.isdisjoint(self._sets.keys() - tried):
+            if took_ms > _MOST_SECONDS * 1e3 and at not in shaped:
                 break
         for each in both:
             if each.name not in self.ended and (run.item.timed or run.item.find_slow):
