@@ -14,14 +14,14 @@ from typing import NamedTuple
 import msgspec
 
 from kintune.core.execution_plan import OpenExtent
-from kintune.core.model import ModelRef, Tensor, spell_shapes
+from kintune.core.model import Combination, ModelRef, Tensor, spell_shapes
 from kintune.errors import ShapeError
 from kintune.models.declared_inputs import declared_inputs
 from kintune.models.graph_file import open_graph
 from kintune.models.ref import ONNX, ZOO
 from kintune.models.shapes import dimension_names
 
-__all__ = ["OpenShapes", "open_shapes"]
+__all__ = ["OpenShapes", "open_shapes", "ranged_inputs"]
 
 
 class OpenShapes(NamedTuple):
@@ -58,6 +58,20 @@ class OpenShapes(NamedTuple):
             is_open = any(low < high for low, high, _ in ranges)
             made.append(msgspec.structs.replace(tensor, ranges=ranges) if is_open else tensor)
         return tuple(made)
+
+
+def ranged_inputs(ref: ModelRef) -> tuple[Combination, ...]:
+    """What `declared_inputs` returns, with the ranges of open extents.
+
+    Raises:
+        ModelError: as for `declared_inputs`; `ShapeError` as for `open_shapes`.
+        OrderError: as for `declared_inputs`.
+    """
+    declared = declared_inputs(ref)
+    if not ref.ranges:
+        return declared
+    (only,) = declared
+    return (msgspec.structs.replace(only, inputs=open_shapes(ref, only.inputs).ranged(only.inputs)),)
 
 
 def open_shapes(ref: ModelRef, inputs: Sequence[Tensor]) -> OpenShapes:

@@ -55,7 +55,8 @@ class InputSets:
         """
         given = load_inputs(self._item.inputs[0]) if self._item.inputs else None
         keep_integers = keep_integers or given is not None
-        drawn = extreme_inputs(self._tensors, self._item.seed, given=given, keep_integers=keep_integers)
+        tensors = self._tensors if given is None else self._of_shapes({n: each.shape for n, each in given.items()})
+        drawn = extreme_inputs(tensors, self._item.seed, given=given, keep_integers=keep_integers)
         shaped = {self._append(each.arrays): each for each in self._of_other_shapes()}
         self.shaped = frozenset(shaped)
         numbered = shaped | {self._append(each.arrays): each for each in drawn}
@@ -65,11 +66,15 @@ class InputSets:
     def _of_other_shapes(self) -> Iterator[ExtremeInputs]:
         """A set of drawn inputs of each of the other shapes, in which nothing is extreme but, it may be, the shapes."""
         for number, shapes in enumerate(self._drawn):
-            tensors = [msgspec.structs.replace(each, shape=shapes[each.name], ranges=()) for each in self._tensors]
+            tensors = self._of_shapes(shapes)
             told = {each.name: shapes[each.name] for each in self._tensors if each.ranges}
             yield ExtremeInputs(
                 f"inputs of shape {spell_shapes(told)}", draw_inputs(tensors, self._item.seed + number + 1)
             )
+
+    def _of_shapes(self, shapes: Shapes) -> list[Tensor]:
+        """The inputs with these shapes."""
+        return [msgspec.structs.replace(each, shape=shapes[each.name], ranges=()) for each in self._tensors]
 
     def file_of_several(self, at: int) -> str | None:
         """The file of this set; None where there is only one set, with which each process has started."""

@@ -36,6 +36,12 @@ def test_points_and_drawn_extents_lie_within_their_ranges(dimensions: tuple[Open
         assert len({tuple(point.items()) for point in points}) == len(points)
         assert all(each.extent(point[each.name]) in each.extents for point in points for each in dimensions)
     assert {each.name: each.steps(each.greatest) for each in dimensions} not in first_points(dimensions)
+    inside = [each for each in dimensions if len(each.extents) > 2]
+    assert not any(
+        each.extent(point[each.name]) in (each.least, each.greatest)
+        for point in first_points(dimensions)
+        for each in inside
+    )
     assert {each.name: each.steps(each.least) for each in dimensions} in drawn_extents(dimensions)
 
 

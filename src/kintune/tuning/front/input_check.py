@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kintune.hardware.cpu import host_extensions, inspect_machine
 from kintune.hardware.narrow_instructions import require_instructions
-from kintune.models.declared_inputs import declared_inputs
+from kintune.models.open_shapes import ranged_inputs
 from kintune.models.ref import EXPORTED
 from kintune.runtime.inputs import load_fitting
 from kintune.tuning.front.placement import DEVICE
@@ -29,6 +29,6 @@ def check_inputs(request: TuneRequest, *, exported: bool = False) -> None:
         require_instructions(request.options.precision, extensions, inspect_machine().cpu)
     if (request.model.kind == EXPORTED) != exported:
         return
-    combinations = declared_inputs(request.model)
+    combinations = ranged_inputs(request.model)
     for path in (*request.inputs, *request.calibration):
         load_fitting(combinations, path)

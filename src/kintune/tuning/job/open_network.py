@@ -106,8 +106,8 @@ class OpenNetwork:
 def first_points(dimensions: Sequence[OpenExtent]) -> list[dict[str, int]]:
     """Extents, counted in steps, for which a network is lowered first, besides the greatest ones.
 
-    They lie inside of the ranges as far as these have an inside: at their least ends, extents of 1 are broadcast, and
-    much is left out.
+    They lie inside of the ranges as far as these have an inside: an extent of 1 is broadcast, and its loops are left
+    out.
     """
     made: list[dict[str, int]] = []
     greatest = {each.name: each.steps(each.greatest) for each in dimensions}
@@ -115,7 +115,8 @@ def first_points(dimensions: Sequence[OpenExtent]) -> list[dict[str, int]]:
         point = {}
         for number, each in enumerate(dimensions):
             share = _SHARES[(at + _TURN * number) % len(_SHARES)]
-            point[each.name] = each.steps(each.extents[round(share * (len(each.extents) - 1))])
+            last = len(each.extents) - 1
+            point[each.name] = each.steps(each.extents[min(max(round(share * last), 1), last - 1)])
         if point not in made and point != greatest:
             made.append(point)
     return made

@@ -119,7 +119,7 @@ class TvmBackend:
             processor,
             spec.cores,
         )
-        may_return = may_run_in_onnxruntime(spec) and networks.onnx_path is not None
+        may_return = may_run_in_onnxruntime(spec) and networks.onnx_path is not None and networks.opened is None
         first, *more = networks.combinations
         return Prepared(
             model_name=networks.name,
@@ -134,7 +134,7 @@ class TvmBackend:
             more=tuple(more),
             hybrid=networks.hybrid is not None,
             handed_over=handed_over,
-            can_hand_over=may_return and not spec.model.more_shapes and not spec.model.ranges,
+            can_hand_over=may_return and not spec.model.more_shapes,
             may_return=may_return,
             quantised=None if self._quantised is None else self._quantised.quantised,
             on_bytes=self._on_bytes,
