@@ -40,7 +40,7 @@ def test_wrong_outputs_are_said_before_the_gain() -> None:
 
 def test_the_extreme_inputs_on_which_it_is_right_are_named() -> None:
     report = example_report(extreme_inputs=("inputs that are all zeros", "large inputs"))
-    line = "They are right on 2 sets of extreme inputs as well: inputs that are all zeros, large inputs."
+    line = "They are right on 2 further sets of inputs: inputs that are all zeros; large inputs."
     assert line in summarize(report)
 
 

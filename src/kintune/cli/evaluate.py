@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import click
 import msgspec
+import numpy as np
 
 from kintune.cli.document import JsonTarget, echo, json_option, write_document
 from kintune.cli.held_cores import warn_of_held_cores
@@ -147,8 +148,9 @@ def command(
 
     With --streams N, N threads of this process send requests at once, each to a context of its own, which shows the
     throughput.  Of a file for several CPUs (see 'kintune merge'), it says what there is and what was picked.  A model
-    that runs with several combinations of shapes is timed with each, or with that of the inputs given.  Of a model that
-    runs partly in onnxruntime, it says what runs where, and --kernels times its nodes.
+    that runs with several combinations of shapes is timed with each, or with that of the inputs given; one for any
+    shapes in a range with the greatest and some others.  Of a model that runs partly in onnxruntime, it says what runs
+    where, and --kernels times its nodes.
 
     FILE.kt holds machine code: run only what you trust.
     """
@@ -158,12 +160,14 @@ def command(
         raise InputError(f"{executable}: for a GPU, where kernels are not timed one by one; leave out --kernels")
     warn_of_held_cores()
     way = _Way(repeats, warmups, threads or 0, streams, kernels)
-    combinations = opened.manifest.combinations
+    combinations = _combinations(opened.manifest)
     given: list[tuple[Combination | None, _Inputs]]
     if len(combinations) == 1:
         given = [(None, () if arrays is None else (arrays,))]
     elif arrays is None:
         given = [(each, (draw_inputs(each.inputs),)) for each in combinations]
+    elif opened.manifest.drawn:
+        given = [(_shaped(opened.manifest, {name: np.shape(array) for name, array in arrays.items()}), (arrays,))]
     else:
         given = [(combinations[choose_plan([each.inputs for each in combinations], [arrays])], (arrays,))]
     documents = [_document(executable, opened, each, chosen, way) for each, chosen in given]
@@ -177,6 +181,17 @@ def command(
     of_file = _bounds_lines, _exporter_lines, _precision_lines, _hybrid_lines, _variant_lines
     for line in (line for lines in of_file for line in lines(document)):
         echo(line, json_target)
+
+
+def _combinations(manifest: Manifest) -> tuple[Combination, ...]:
+    """The combinations of shapes that are timed: all, and of open extents the greatest and some others."""
+    return (*manifest.combinations, *(_shaped(manifest, shapes) for shapes in manifest.drawn))
+
+
+def _shaped(manifest: Manifest, shapes: Mapping[str, tuple[int, ...]]) -> Combination:
+    """Inputs of these shapes, where extents are open; others are as they are."""
+    inputs = (msgspec.structs.replace(t, shape=shapes.get(t.name, t.shape), ranges=()) for t in manifest.inputs)
+    return Combination(tuple(inputs), manifest.outputs)
 
 
 def _document(
@@ -260,7 +275,8 @@ def _titled(
     calls: Sequence[KernelCallTime], manifest: Manifest, combination: Combination | None
 ) -> tuple[KernelCallTime, ...]:
     """Returns the calls with the titles of what they compute, as far as the file has these."""
-    number = 0 if combination is None else manifest.combinations.index(combination)
+    known = manifest.combinations
+    number = known.index(combination) if combination in known else 0
     records = manifest.calls[number] if manifest.calls else ()
     prefix = common_folder({node.name for record in records for node in record.nodes})
     titles = {record.place: title_of(record) for record in records if record.nodes}
