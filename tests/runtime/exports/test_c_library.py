@@ -15,6 +15,7 @@ from kintune.errors import InputError
 from kintune.runtime.exports.c_library import export_c
 from kintune.runtime.merging import merge
 from tests.support.toy_model import ADDING, adding, write_model
+from tests.support.toy_open_model import ranged, summing
 
 SUPPORT = Path(__file__).parents[2] / "support"
 
@@ -43,6 +44,23 @@ int main() {
   kt_variant chosen = network.variant();
   std::printf("%d of %d, %s, %d threads\\n", chosen.number, chosen.total, chosen.machine, chosen.threads);
   return 0;
+}
+"""
+
+OPEN = """
+#include <cstdio>
+#include "kintune.hpp"
+int main() {
+  kintune::Network network("model.kt", 1);
+  for (int64_t count : {12, 1000, 7}) try {
+    kintune::Network fitting = network.for_shapes({{count}, {count}, {2 * count}}, 1).another(1);
+    std::vector<float> x(static_cast<size_t>(count), 1.0f), y = x, z(2 * x.size()), sum(x.size());
+    fitting.run({kintune::buffer(x), kintune::buffer(y), kintune::buffer(z)}, {kintune::buffer(sum)});
+    std::printf("%lld %lld %g\\n", static_cast<long long>(fitting.inputs()[2].shape[0]),
+                static_cast<long long>(fitting.outputs()[0].shape[0]), sum.back());
+  } catch (const kintune::Error &error) {
+    std::printf("%d %s\\n", error.status, error.what());
+  }
 }
 """
 
@@ -100,6 +118,16 @@ def test_a_program_in_cpp_uses_the_class(folder: Path) -> None:
         "x 1 1 1999",
         "1 1 inputs and 0 outputs given, 1 and 1 needed",
     ]
+
+
+def test_a_program_in_cpp_takes_any_shape_of_a_range(tmp_path: Path) -> None:
+    folder = export_c(write_model(tmp_path / "toy.kt", [ranged(summing())]), tmp_path / "export")
+    (folder / "program.cpp").write_text(OPEN)
+    command = [shutil.which("c++"), "-std=c++17", "-Wall", "-Wextra", "-Werror"]
+    run(folder, *command, "program.cpp", "-L.", "-lkintune", "-Wl,-rpath,$ORIGIN", "-o", "program")
+    small, greatest, refused = run(folder, folder / "program").splitlines()
+    assert (small, greatest) == ("24 12 2", "2000 1000 2")
+    assert "7 elements along axis 0" in refused
 
 
 def test_the_folder_has_all_that_the_page_lists(folder: Path) -> None:

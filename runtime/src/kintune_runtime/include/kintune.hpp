@@ -70,6 +70,7 @@ class Network {
     Network made;
     made.model_ = model_;
     made.create(plan == own_plan ? plan_ : plan, threads);
+    if (plan == own_plan && !shapes_.empty()) made.shape(shapes_);
     return made;
   }
 
@@ -80,21 +81,23 @@ class Network {
     return found;
   }
 
-  // As `another`, for inputs of these shapes, one for each input.  Throws Error where the model was not tuned for them.
+  // As `another`, for inputs of these shapes, one for each input: those of a plan, or in the range of one with open
+  // extents.  Throws Error where the model was not tuned for them.
   Network for_shapes(const std::vector<std::vector<int64_t>> &shapes, int threads = 0) const {
-    std::vector<kt_shape> given;
-    for (const auto &shape : shapes) given.push_back({shape.data(), static_cast<int32_t>(shape.size())});
+    const auto spelled = given(shapes);
     int32_t plan = 0;
-    check(kt_find_plan(model_.get(), given.data(), static_cast<int32_t>(given.size()), &plan));
-    return another(threads, plan);
+    check(kt_find_plan(model_.get(), spelled.data(), static_cast<int32_t>(spelled.size()), &plan));
+    Network made = another(threads, plan);
+    made.shape(shapes);
+    return made;
   }
 
   // The number of plans: one for each combination of input shapes that the model was tuned for.
   int plans() const { return kt_plan_count(model_.get()); }
 
-  // The inputs and outputs of this network's plan, in the model's order; their texts live as long as the network.
-  std::vector<kt_tensor> inputs() const { return described(kt_input_count(model_.get()), kt_describe_input); }
-  std::vector<kt_tensor> outputs() const { return described(kt_output_count(model_.get()), kt_describe_output); }
+  // The inputs and outputs with this network's shapes, in the model's order; their texts live as long as the network.
+  std::vector<kt_tensor> inputs() const { return described(kt_input_count(model_.get()), kt_context_describe_input); }
+  std::vector<kt_tensor> outputs() const { return described(kt_output_count(model_.get()), kt_context_describe_output); }
 
   // Runs once: one buffer for each input and output, in the model's order, of exactly their `nbytes`.  Throws Error.
   void run(const std::vector<kt_buffer> &inputs, const std::vector<kt_buffer> &outputs) {
@@ -109,6 +112,18 @@ class Network {
     if (status != KT_OK) throw Error(status, kt_last_error());
   }
 
+  static std::vector<kt_shape> given(const std::vector<std::vector<int64_t>> &shapes) {
+    std::vector<kt_shape> made;
+    for (const auto &shape : shapes) made.push_back({shape.data(), static_cast<int32_t>(shape.size())});
+    return made;
+  }
+
+  void shape(const std::vector<std::vector<int64_t>> &shapes) {
+    const auto spelled = given(shapes);
+    check(kt_context_set_shapes(context_.get(), spelled.data(), static_cast<int32_t>(spelled.size())));
+    shapes_ = shapes;
+  }
+
   void create(int plan, int threads) {
     kt_options options = {sizeof(kt_options), threads, nullptr, nullptr};
     kt_context *created = nullptr;
@@ -118,10 +133,10 @@ class Network {
   }
 
   std::vector<kt_tensor> described(int32_t count,
-                                   kt_status (*describe)(const kt_model *, int32_t, int32_t, kt_tensor *)) const {
+                                   kt_status (*describe)(const kt_context *, int32_t, kt_tensor *)) const {
     std::vector<kt_tensor> found(static_cast<size_t>(count));
     for (int32_t place = 0; place < count; place++)
-      check(describe(model_.get(), plan_, place, &found[static_cast<size_t>(place)]));
+      check(describe(context_.get(), place, &found[static_cast<size_t>(place)]));
     return found;
   }
 
@@ -132,6 +147,7 @@ class Network {
   std::shared_ptr<kt_model> model_;
   std::unique_ptr<kt_context, Close> context_;
   int plan_ = 0;
+  std::vector<std::vector<int64_t>> shapes_;  // that the context was given, if any
 };
 
 }  // namespace kintune
