@@ -51,6 +51,8 @@ def test_what_makes_sense_is_taken(fields: dict[str, Any]) -> None:
         ({"seed": -1}, "seed must be 0 or more"),
         ({"shapes": {"input": (-1, 3)}}, "extents of 0 or more"),
         ({"shapes": {"": (1,)}}, "extents of 0 or more"),
+        ({"shapes": {"ids": (1, "1..5")}, "weights": 4}, "quantised for fixed shapes"),
+        ({"shapes": {"ids": (1, "1..5")}, "other_shapes": "onnxruntime"}, "not beside ranges"),
         ({"shapes": {"ids": (1, "5..1")}}, "whole numbers from 0 to 2147483647 or ranges"),
         ({"shapes": {"ids": ((1, "1..5"), (1, 7))}}, "do not go together"),
         ({"shapes": {"x": ((1, -1),)}}, "extents of 0 or more, or up to 16 lists of them"),

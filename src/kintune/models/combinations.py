@@ -22,6 +22,7 @@ __all__ = [
     "parse_shapes",
     "plain_shape",
     "read_shapes",
+    "refuse_beside_ranges",
 ]
 
 Alternatives: TypeAlias = tuple[AnyShape, ...]
@@ -138,6 +139,18 @@ def plain_shape(alternatives: Alternatives) -> tuple[int | str | tuple[int | str
     """The only shape, or the alternatives, of numbers and texts: ranges as `read_shapes` reads them."""
     shapes = tuple(tuple(e if isinstance(e, int) else spell_extent(e) for e in shape) for shape in alternatives)
     return shapes if len(shapes) > 1 else shapes[0]
+
+
+def refuse_beside_ranges(*, quantises: bool, other_shapes: str) -> None:
+    """Refuse what a result for ranges of shapes cannot have.
+
+    Raises:
+        ShapeError: the model is to be quantised, or other shapes are to run in onnxruntime.
+    """
+    if quantises:
+        raise ShapeError("a model is quantised for fixed shapes; name some in place of ranges")
+    if other_shapes == "onnxruntime":
+        raise ShapeError("other shapes run in onnxruntime beside tuned shapes, and not beside ranges; leave one out")
 
 
 def _is_range(text: str) -> bool:

@@ -17,7 +17,14 @@ from kintune.core.latency_target import FASTEST, parse_target
 from kintune.core.model import AnyShape
 from kintune.core.narrow_options import check_narrow_options
 from kintune.errors import InputError, ShapeError
-from kintune.models.combinations import MOST_COMBINATIONS, combine_shapes, parse_shape, plain_shape, read_shapes
+from kintune.models.combinations import (
+    MOST_COMBINATIONS,
+    combine_shapes,
+    parse_shape,
+    plain_shape,
+    read_shapes,
+    refuse_beside_ranges,
+)
 from kintune.models.constants import constant_of, constant_values, parse_constant
 
 __all__ = [
@@ -135,7 +142,8 @@ def check(wanted: JobRequest, minutes: float | None = None) -> JobRequest:
                 f"shapes: {name[:64]!r} must have up to {_MOST_DIMENSIONS} extents of 0 or more, "
                 f"or up to {MOST_COMBINATIONS} lists of them"
             )
-    wanted.combinations()
+    if any(isinstance(extent, range) for shape in wanted.combinations()[0].values() for extent in shape):
+        refuse_beside_ranges(quantises=bool(wanted.calibrate or wanted.weights), other_shapes=wanted.other_shapes)
     if wanted.other_shapes == "onnxruntime" and not wanted.onnxruntime:
         raise InputError("other_shapes cannot run in onnxruntime where no node may; leave one of the two out")
     check_narrow_options(

@@ -137,12 +137,27 @@ def test_several_shapes_on_a_gpu_are_refused_before_anything_begins(where: dict[
     with pytest.raises(InputError, match=r"m: several shapes .* for a GPU, tune ids=1x32 and the others one by one"):
         request_of(model, TuneConfig(**where))
     request_of(msgspec.structs.replace(model, more_shapes=()), TuneConfig(**where))
+    ranged = msgspec.structs.replace(model, more_shapes=(), ranges={"ids": ((1, 1, 1),)})
+    with pytest.raises(InputError, match="several shapes in one result"):
+        request_of(ranged, TuneConfig(**where))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"weights": 4}, "quantised for fixed shapes"), ({"other_shapes": "onnxruntime"}, "not beside ranges")],
+)
+def test_what_ranges_do_not_go_with_is_refused(options: dict[str, Any], said: str) -> None:
+    model = ModelRef("onnx", "m.onnx", "m", shapes={"ids": (1, 32)}, ranges={"ids": ((1, 1, 1),)})
+    with pytest.raises(InputError, match=said):
+        request_of(model, TuneConfig(**options))
 
 
 def test_each_choice_of_shapes_is_other_work() -> None:
     model = ModelRef("onnx", "m.onnx", "m", shapes={"ids": (1, 32)})
     choices = [(), ({"ids": (1, 64)},), ({"ids": (1, 128)},), ({"ids": (1, 64)}, {"ids": (1, 128)})]
     assert len({key(model=msgspec.structs.replace(model, more_shapes=more)) for more in choices}) == len(choices)
+    ranges: list[Any] = [{}, {"ids": ((1, 1, 1),)}, {"ids": ((1, 2, 1),)}, {"ids": ((1, 1, 2),)}, {"ids": ((0, 1, 1),)}]
+    assert len({key(model=msgspec.structs.replace(model, ranges=each)) for each in ranges}) == len(ranges)
 
 
 ONNX_MODEL = ModelRef("onnx", "net.onnx", "net")

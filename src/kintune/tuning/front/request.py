@@ -21,6 +21,7 @@ from kintune.core.version import ELEMENTARY, FEATURES, __version__
 from kintune.errors import InputError, ModelError
 from kintune.files import check_writable, readable_files, sha256_of
 from kintune.hardware.software import TVM_VERSION
+from kintune.models.combinations import refuse_beside_ranges
 from kintune.models.constants import describe_constants
 from kintune.models.ref import EXPORTED, ONNX, ZOO
 from kintune.wire.confinement import require_isolation
@@ -87,8 +88,9 @@ def request_of(model: ModelRef, config: TuneConfig, *, search: bool = True) -> T
     refuse_several_shapes(model, can)
     if config.other_shapes == "onnxruntime":
         _check_other_shapes(model, config)
-    if model.ranges and (config.calibrate is not None or config.weights):
-        raise InputError(f"{model.name}: a model is quantised for fixed shapes; name some in place of ranges")
+    if model.ranges:
+        quantises = config.calibrate is not None or bool(config.weights)
+        refuse_beside_ranges(quantises=quantises, other_shapes=config.other_shapes)
     _check_precision(config, model)
     if config.isolate:
         _check_isolation(config, model)
@@ -205,8 +207,6 @@ def _capabilities(config: TuneConfig) -> Capabilities:
 
 
 def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:
-    if model.ranges:
-        raise InputError(f"{model.name}: other shapes run in onnxruntime beside tuned ones, and not beside ranges yet")
     if model.kind == ZOO:
         raise InputError(f"{model.name}: other shapes run in onnxruntime only if the model is a file")
     if not _capabilities(config).other_runtimes:
