@@ -31,6 +31,7 @@ class Timed:
         narrow=None,
         bounds=(),
         exporter="",
+        drawn=(),
     )
 
     def __init__(self) -> None:
@@ -136,6 +137,7 @@ class Several(Timed):
         hybrid=None,
         bounds=(),
         exporter="PyTorch 2.13.0",
+        drawn=(),
         narrow=Narrow({"a product": "bf16"}, 0.02, 0.01, Quantised(5, 3)),
         combinations=tuple(Combination((Tensor("ids", (1, n), "int64"),), ()) for n in (16, 32)),
     )
@@ -162,6 +164,22 @@ def test_each_combination_of_shapes_is_timed(kintune: Kintune, timed: Timed, mon
         ({"ids": [1, 16]}, 16.0),
         ({"ids": [1, 32]}, 32.0),
     ]
+
+
+def test_open_shapes_are_timed_at_the_greatest_and_at_some_others(
+    kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = Tensor("ids", (1, 64), "int64", ranges=((1, 1, 0), (1, 64, 1)))
+    opened = Several()
+    opened.manifest = SimpleNamespace(
+        **{**vars(Several.manifest), "combinations": (Combination((ids,), ()),), "inputs": (ids,), "outputs": ()}
+    )
+    opened.manifest.drawn = ({"ids": (1, 1)}, {"ids": (1, 9)})
+    monkeypatch.setattr(opening, "open", lambda *_, **__: opened)
+    said = kintune("evaluate", "m.kt").out.splitlines()
+    assert [line.partition(":")[0] for line in said[:6:2]] == [f"bert with ids=1x{each}" for each in (64, 1, 9)]
+    np.savez("x7.npz", ids=np.zeros((1, 7), np.int64))
+    assert kintune("evaluate", "m.kt", "--input", "x7.npz").out.startswith("bert with ids=1x7: ")
 
 
 def test_inputs_choose_what_is_timed(kintune: Kintune, timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:

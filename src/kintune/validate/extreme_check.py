@@ -89,7 +89,8 @@ class ExtremeCheck:
         both = (self._reference, tuned)
         self._limit_s = max(_LEAST_SECONDS, *(_TIMES * run.once_ms.get(each.name, 0.0) / 1e3 for each in both))
         self._sets = run.inputs.add_extremes(run.manifest.hybrid is not None)
-        shaped, first, took_ms = run.inputs.shaped, run.item.first_extreme, 0.0
+        shaped, first = run.inputs.shaped, run.item.first_extreme
+        took_ms = 0.0
         for at in sorted(self._sets, key=lambda at: (at not in shaped, self._sets[at].name != first)):
             took_ms += sum(self._run_once(each, at) for each in both)
             if took_ms > _MOST_SECONDS * 1e3 and at not in shaped:
