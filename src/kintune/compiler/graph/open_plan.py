@@ -88,7 +88,7 @@ def assemble_open(
     except KintuneError:
         raise
     except Unlike as unlike:
-        raise BuildError(f"the network is not the same for all extents: {unlike}") from unlike
+        raise _refused(unlike) from unlike
     except MorePoints:
         raise
     except RefusedKernels as refused:
@@ -96,6 +96,13 @@ def assemble_open(
         raise BuildError(f"the network cannot be compiled for open extents: {refused}: {cause}") from refused
     except Exception as error:  # TVM raises whatever its passes raise
         raise BuildError(f"the network cannot be compiled for open extents: {cause_line(error)}") from error
+
+
+def _refused(unlike: Unlike) -> BuildError:
+    return BuildError(
+        f"the network is not the same for all extents: {unlike}; leave out one of the ranges, or name some shapes in "
+        "place of it"
+    )
 
 
 def _assembled(
@@ -229,7 +236,7 @@ def openable(
                     if sketch.workload == digests[-1] and not _is_openable(program_of(sketch), ends, processor):
                         left_out.add(sketch.digest)
     except Unlike as unlike:
-        raise BuildError(f"the network is not the same for all extents: {unlike}") from unlike
+        raise _refused(unlike) from unlike
     return [sketch for sketch in sketches if sketch.digest not in left_out]
 
 
