@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -93,3 +93,31 @@ def test_a_result_takes_any_shape_of_a_range(model: Path, tmp_path: Path) -> Non
         np.testing.assert_allclose(executable.run(given)["y"], session.run(None, given)[0], rtol=1e-4, atol=1e-5)
     with pytest.raises(InputError, match="97 elements along axis 1"):
         executable.run({"ids": np.zeros((1, 97), np.int64), "mask": np.zeros((1, 97), np.float32)})
+
+
+def test_a_network_of_another_form_at_some_extents_is_refused_as_input(tmp_path: Path) -> None:
+    import kintune as kt
+
+    def branch(operators: list[str], name: str) -> Any:
+        names = ["x", *(f"{name}{at}" for at in range(len(operators)))]
+        nodes = [helper.make_node(op, [names[at]], [names[at + 1]]) for at, op in enumerate(operators)]
+        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(names[-1], TensorProto.FLOAT, None)])
+
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["length"]),
+        helper.make_node("Greater", ["length", "thirty"], ["long"]),
+        helper.make_node(
+            "If", ["long"], ["y"], then_branch=branch(["Relu"], "a"), else_branch=branch(["Sin", "Softmax"], "b")
+        ),
+    ]
+    numbers = [numpy_helper.from_array(np.array(value, np.int64), key) for key, value in (("one", 1), ("thirty", 30))]
+    ends = [helper.make_tensor_value_info(key, TensorProto.FLOAT, [1, "n", 8]) for key in "xy"]
+    graph = helper.make_graph(nodes, "branches", ends[:1], ends[1:], numbers)
+    path = tmp_path / "branches.onnx"
+    proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+    path.write_bytes(proto.SerializeToString())
+    loaded = kt.load(path, shapes={"x": (1, range(1, 101), 8)})
+    with pytest.raises(InputError, match="not the same for all extents: 1 or 2 calls of kernels"):
+        loaded.compile(output=str(tmp_path / "b.kt"), records=str(tmp_path / "records.json"), progress=False)
+    assert not (tmp_path / "b.kt").exists()

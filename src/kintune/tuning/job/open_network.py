@@ -16,7 +16,7 @@ from kintune.compiler.graph.open_plan import LoweredPoint, MorePoints, Ranked, o
 from kintune.core.candidate import Sketch
 from kintune.core.execution_plan import OpenExtent
 from kintune.core.model import Combination
-from kintune.errors import BuildError, cause_line
+from kintune.errors import BuildError, ModelError, cause_line
 from kintune.models.declared_inputs import declared_inputs
 from kintune.models.importer import load
 from kintune.models.open_shapes import OpenShapes
@@ -59,13 +59,20 @@ class OpenNetwork:
         model = load(self.shapes.at(extents))
         lowered, conservative, _ = lower_network(model, self._target, conservative=self._conservative)
         if conservative != self._conservative:
-            raise BuildError("the network is not lowered in the same way for all extents")
+            raise ModelError(f"{model.name}: the network is not lowered in the same way for all extents")
         shaped = Combination(model.inputs, model.outputs, model.checks)
         self._points.insert(-1, LoweredPoint(extents, lowered, shaped))
 
     def openable(self, sketches: Sequence[Sketch], processor: Processor) -> list[Sketch]:
-        """Those of the sketches whose programs are written for any extents, or whose workloads have the same always."""
-        return openable(self._points, sketches, self._target, processor)
+        """Those of the sketches whose programs are written for any extents, or whose workloads have the same always.
+
+        Raises:
+            ModelError: the network is not the same for all extents.
+        """
+        try:
+            return openable(self._points, sketches, self._target, processor)
+        except BuildError as error:
+            raise ModelError(f"{self.shapes.ref.source}: {error}") from error
 
     def build(self, chosen: Mapping[str, Ranked], manifest: Manifest, *, threads: int) -> Executable:
         """Compile it with these programs for its workloads at the greatest extents, the best first.
@@ -93,8 +100,6 @@ class OpenNetwork:
         _log.info(f"lowering the network for {spelled} as well: several rules give its numbers so far")
         try:
             self._add(extents)
-        except BuildError:
-            raise
         except Exception as error:
             raise BuildError(f"the network cannot be lowered for {spelled}: {cause_line(error)}") from error
 
