@@ -228,9 +228,10 @@ def _cycles(g: Geometry, b: Blocking, machine: Processor, multiplies: Instructio
     data, results = ((each + _MOVED) for each in OPERATIONS[g.m])
     transforms = Loop(tiles / machine.lanes, data * g.channels + results * filters)
     weights, own = size * g.places * g.channels * filters, g.places * tiles * (size * g.channels + 4 * filters)
-    far = _PASSES * own if own > _OWN * machine.caches[1] else 0.0
+    far, shared = weights / b.blocks, weights * (1 - 1 / b.blocks)  # one of a part's tasks reads weights from memory
+    shared += _PASSES * own if own > _OWN * machine.caches[1] else 0.0
     products = Calls(kernel, g.places * tiles / b.rows * panels / b.parts)
-    return cycles_of_tasks(Tasks(b.blocks * b.parts, (products, transforms), shared=weights, far=far), machine)
+    return cycles_of_tasks(Tasks(b.blocks * b.parts, (products, transforms), shared=shared, far=far), machine)
 
 
 def _geometry(convolution: Contraction, size: int, lanes: int) -> Geometry:
