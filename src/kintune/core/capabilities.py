@@ -21,6 +21,7 @@ __all__ = [
     "FOR_INT8",
     "GPU",
     "Capabilities",
+    "capabilities_named",
     "capabilities_of",
     "kind_named",
     "vector_shape",
@@ -150,6 +151,11 @@ def kind_named(*words: str) -> str:
     "cpu", "native" and what is not known are a CPU's.
     """
     return next((kind for word in words for kind in _BY_KIND if word.startswith(kind)), CPU)
+
+
+def capabilities_named(*words: str) -> Capabilities:
+    """What a device can do, as far as what the user calls it (see `kind_named`) says that."""
+    return capabilities_of(json.dumps({"kind": kind_named(*words)}))
 
 
 def vector_shape(extensions: Collection[str]) -> tuple[int, int]:

@@ -35,7 +35,7 @@ class ModelRef(msgspec.Struct, frozen=True):
     `constants` has the inputs whose values are fixed for good, and which the result no longer has.  Where the result is
     to run with several combinations of shapes, `shapes` is the first and `more_shapes` has the others.  Where it is to
     run with any extents in a range, `shapes` has the greatest, and `ranges` the open axes by input: number, least
-    extent, step.
+    extent, step.  `assumed` are the inputs whose shapes nobody named, and for which Kintune chose some.
     `own` says that the user of this machine named the file: its weights may lie in other files, also behind links
     within a Hugging Face cache.  A file that somebody uploaded must contain its weights.
     """
@@ -49,6 +49,16 @@ class ModelRef(msgspec.Struct, frozen=True):
     own: bool = False
     more_shapes: tuple[dict[str, tuple[int, ...]], ...] = ()
     ranges: dict[str, tuple[tuple[int, int, int], ...]] = {}
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def any_shapes(self) -> dict[str, AnyShape]:
+        """The shapes of inputs with their ranges; where there are several combinations, the first."""
+        found: dict[str, AnyShape] = {}
+        for name, shape in self.shapes.items():
+            ranges = {axis: range(least, shape[axis] + 1, step) for axis, least, step in self.ranges.get(name, ())}
+            found[name] = tuple(ranges.get(axis, extent) for axis, extent in enumerate(shape))
+        return found
 
     @property
     def reads_other_files(self) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "declared_shapes",
     "digest_of_program",
     "dimensions",
     "exported_inputs",
@@ -31,6 +32,8 @@ __all__ = [
     "output_names",
     "placeholders",
 ]
+
+_ENDLESS = 1 << 30  # from here on, the end of a range is one that PyTorch has chosen
 
 
 def exported_inputs(ref: ModelRef) -> tuple[Tensor, ...]:
@@ -49,6 +52,37 @@ def exported_inputs(ref: ModelRef) -> tuple[Tensor, ...]:
         values = fit_constants(str(path), program, ref.constants)
         inputs = fixed_inputs(str(path), program, ref.shapes, values)
     return tuple(tensor for tensor in inputs if tensor.name not in values)
+
+
+def declared_shapes(ref: ModelRef) -> dict[str, tuple[tuple[Dimension, ...], dict[int, range], bool]]:
+    """The shapes of inputs as the program declares them, the ranges of their axes, and whether they hold integers.
+
+    Raises:
+        OrderError: when PyTorch is not installed.
+        ModelError: when the file is damaged.
+    """
+    require_torch()
+    path = Path(ref.source)
+    digest_of_program(path, ref.shapes, ref.constants)
+    with quiet():
+        program = open_program(path)
+    limits = {str(symbol): each for symbol, each in program.range_constraints.items()}
+    found = {}
+    for name, node in placeholders(program).items():
+        shape = dimensions(node)
+        ranges = {axis: _range_of(limits[one]) for axis, one in enumerate(shape) if one in limits}
+        integers = not node.meta["val"].dtype.is_floating_point
+        found[name] = shape, {axis: each for axis, each in ranges.items() if each is not None}, integers
+    return found
+
+
+def _range_of(limits: Any) -> range | None:
+    """The range of an open dimension; None where it has no end of its own."""
+    try:
+        least, greatest = max(int(limits.lower), 1), int(limits.upper)
+    except (OverflowError, TypeError, ValueError):  # infinite
+        return None
+    return range(least, greatest + 1) if least < greatest < _ENDLESS else None
 
 
 def digest_of_program(path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant]) -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "Dimension",
     "bind",
     "contradicting",
+    "declared_shape",
     "dimension_names",
     "fit_constants",
     "resolve",
@@ -80,7 +81,7 @@ def bind(
         ShapeError: for an open dimension that is not bound, an unknown input, or a shape that contradicts the model.
         ModelError: for an input that is no tensor, or has an unsupported element type.
     """
-    declared = {value.name: _declared(label, value) for value in model.graph.input}
+    declared = {value.name: declared_shape(label, value) for value in model.graph.input}
     try:
         fixed = resolve(label, declared, shapes)
     except _NamedTwice:
@@ -159,7 +160,7 @@ def contradicting(label: str, model: ModelProto, shapes: Mapping[str, tuple[int,
     sizes: dict[str, int] = {}
     for value in model.graph.input:
         if value.name in shapes:
-            declared = _declared(label, value)
+            declared = declared_shape(label, value)
             try:
                 _unify(label, value.name, declared, shapes[value.name], sizes, apart=True)
             except ShapeError:
@@ -187,7 +188,7 @@ def fit_constants(label: str, model: ModelProto, constants: Mapping[str, Constan
     for name, constant in constants.items():
         if name not in inputs:
             raise unknown_constant(label, name, inputs)
-        declared = _declared(label, inputs[name])
+        declared = declared_shape(label, inputs[name])
         if inputs[name].type.tensor_type.elem_type == TensorProto.STRING:
             raise ModelError(f"{label}: input {name} holds strings, and a constant is made of numbers")
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(inputs[name].type.tensor_type.elem_type))
@@ -219,8 +220,12 @@ def unknown_constant(label: str, name: str, inputs: Iterable[str]) -> ModelError
     )
 
 
-def _declared(label: str, value: ValueInfoProto) -> tuple[Dimension, ...] | None:
-    """The shape an input has in the file; None when not even its rank is given."""
+def declared_shape(label: str, value: ValueInfoProto) -> tuple[Dimension, ...] | None:
+    """The shape an input has in the file; None when not even its rank is given.
+
+    Raises:
+        ModelError: for an input that is no tensor, or has an unsupported element type.
+    """
     if value.type.WhichOneof("value") != "tensor_type":
         kind = (value.type.WhichOneof("value") or "untyped").removesuffix("_type")
         raise ModelError(

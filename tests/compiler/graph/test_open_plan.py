@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -101,7 +102,7 @@ def _compiled(
 ) -> Any:
     """The network for any extents, and its plan; `shape` is spelled with the extents of a point for {}."""
     from kintune.compiler.graph.executable import describe_build
-    from kintune.compiler.graph.open_plan import LoweredPoint, MorePoints, assemble_open
+    from kintune.compiler.graph.open_plan import LoweredPoint, MorePoints, assemble_open, is_open, modules_at
     from kintune.core.model import Combination
     from kintune.models.importer import load
     from kintune.models.ref import parse_ref
@@ -118,15 +119,25 @@ def _compiled(
             shaped = Combination(model.inputs, model.outputs, model.checks)
             lowered.insert(-1 if lowered else 0, LoweredPoint(point, compiler.lower(model), shaped))
         lowered.sort(key=lambda each: sum(each.extents.values()))
-        chosen = compiler.ranked_programs(lowered[-1].lowered, 8)
+        chosen = {}
         try:
+            at = modules_at(lowered)
+            for workload, ranked in compiler.ranked_programs(lowered[-1].lowered, 8).items():
+                chosen.update({workload: each for each in reversed(ranked) if is_open(*each, at.get(workload, ()))})
             made = assemble_open(lowered, dimensions, chosen, compiler._target)
             break
         except MorePoints as more:
             pending = list(more.points)
-    sketches = [sketch for ranked in chosen.values() for sketch, _ in ranked]
+    sketches = [sketch for sketch, _ in chosen.values()]
+    own = {(each.input, each.axis): (each.least, each.greatest, each.step) for each in dimensions}
+    inputs = [
+        msgspec.structs.replace(
+            tensor, ranges=tuple(own.get((at, axis), (size, size, 0)) for axis, size in enumerate(tensor.shape))
+        )
+        for at, tensor in enumerate(made.plan.inputs)
+    ]
     about = describe_build(
-        model_name="m", model_digest="0" * 32, target=compiler._text, threads=1, inputs=made.plan.inputs,
+        model_name="m", model_digest="0" * 32, target=compiler._text, threads=1, inputs=inputs,
         outputs=made.plan.outputs, checks=made.plan.checks, chosen={}, sketches=sketches,
     )  # fmt: skip
     plan = CompiledPlan(made.plan, made.library, map(block_of, made.weights), made.calls, 0, made.bounds)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import tvm
@@ -45,6 +46,7 @@ __all__ = [
     "Program",
     "assemble",
     "assemble_plan",
+    "compiling",
     "in_kernels",
     "only",
     "scheduled_with",
@@ -84,16 +86,12 @@ def assemble(
     if not chosen:
         target = untuned_target(target)
     module = _scheduled(lowered, chosen, target, kernels or {})
-    ready = compiling_for(target)
-    try:
-        with target, ready:
-            if not capabilities(target).plans:
-                return Program(_compile(module, target, {}).executable, lowered.weights)
-            main, weights = _packed(module, lowered.weights)
-            compiled = _compile(main, target, kernels or {})
-            return Program(compiled.executable, weights, compiled.object_files)
-    except Exception as error:  # TVM raises whatever its passes raise
-        raise BuildError(f"the network cannot be compiled: {cause_line(error)}") from error
+    with compiling(lowered), target, compiling_for(target):
+        if not capabilities(target).plans:
+            return Program(_compile(module, target, {}).executable, lowered.weights)
+        main, weights = _packed(module, lowered.weights)
+        compiled = _compile(main, target, kernels or {})
+        return Program(compiled.executable, weights, compiled.object_files)
 
 
 class PlannedProgram(NamedTuple):
@@ -142,20 +140,31 @@ def assemble_plan(
     if keeping:
         module, kept = _with_kept_tensors(module, lowered, chosen, target, keeping)
     linked: dict[str, _Linked] = {}
+    with compiling(lowered), target, own_rules(target):
+        called, weights = in_kernels(module, lowered.weights, target, kernels or {}, linked)
+        planned = plan_network(called, weights, linked, inputs=inputs, outputs=outputs, checks=checks)
+        used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
+        object_files = [each.built.object_file for name, each in linked.items() if name in used]
+        kernels_used = only(
+            called, lambda _, each: isinstance(each, tvm.tirx.PrimFunc) and str(each.attrs["global_symbol"]) in used
+        )
+        library = build_kernels(with_a_kernel(kernels_used), target, object_files, threads)
+        calls = describe_calls(planned.plan, planned.kernels, lowered, chosen)
+        bounds = _bounds(planned, library, linked, target)
+        return PlannedProgram(planned.plan, library.content, planned.weights, calls, kept, bounds)
+
+
+@contextmanager
+def compiling(lowered: Lowered, *passed: type[Exception]) -> Iterator[None]:
+    """Turn an error into a `BuildError` of one line that knows the programs at fault; those `passed` stay as they are.
+
+    Raises:
+        BuildError: when the block raises another error than one of Kintune's.
+    """
+    as_they_are: tuple[type[Exception], ...] = (KintuneError, *passed)
     try:
-        with target, own_rules(target):
-            called, weights = in_kernels(module, lowered.weights, target, kernels or {}, linked)
-            planned = plan_network(called, weights, linked, inputs=inputs, outputs=outputs, checks=checks)
-            used = {operation.kernel for operation in planned.plan.operations if isinstance(operation, KernelCall)}
-            object_files = [each.built.object_file for name, each in linked.items() if name in used]
-            kernels_used = only(
-                called, lambda _, each: isinstance(each, tvm.tirx.PrimFunc) and str(each.attrs["global_symbol"]) in used
-            )
-            library = build_kernels(with_a_kernel(kernels_used), target, object_files, threads)
-            calls = describe_calls(planned.plan, planned.kernels, lowered, chosen)
-            bounds = _bounds(planned, library, linked, target)
-            return PlannedProgram(planned.plan, library.content, planned.weights, calls, kept, bounds)
-    except KintuneError:
+        yield
+    except as_they_are:
         raise
     except RefusedKernels as refused:
         names = (name.removesuffix(PACKED) for name in refused.names)

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 import tvm
 
-from kintune.compiler.graph.assemble import assemble, assemble_plan
+from kintune.compiler.graph.assemble import PlannedProgram, assemble, assemble_plan
 from kintune.compiler.graph.lower import Lowered
-from kintune.compiler.graph.open_plan import LoweredPoint, Ranked, assemble_open
+from kintune.compiler.graph.open_plan import LoweredPoint, assemble_open
 from kintune.compiler.kernels.instructions import BY_TEXT
 from kintune.compiler.programs.registry import instructions_of
 from kintune.core.candidate import Candidate, Sketch
@@ -151,18 +151,22 @@ def build_plans(
                 keeping=keeping,
                 threads=threads,
             )
-            weights = map(block_of, program.weights)
-            yield CompiledPlan(program.plan, program.library, weights, program.calls, program.kept, program.bounds)
+            yield _compiled_plan(program)
 
     made = Executable.create_from_plans(compiled(), manifest)
     linked = {kernel_name(candidate.digest): workload for workload, (_, candidate) in chosen.items()}
     return _tried(made, [{**of_plan, **linked} for of_plan in workloads])
 
 
+def _compiled_plan(program: PlannedProgram) -> CompiledPlan:
+    weights = map(block_of, program.weights)
+    return CompiledPlan(program.plan, program.library, weights, program.calls, program.kept, program.bounds)
+
+
 def build_open(
     points: Sequence[LoweredPoint],
     dimensions: Sequence[OpenExtent],
-    chosen: Mapping[str, Ranked],
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
     target: tvm.target.Target,
     manifest: Manifest,
     drawn: Iterable[dict[str, tuple[int, ...]]] = (),
@@ -171,7 +175,7 @@ def build_open(
 ) -> Executable:
     """Compile a network for any extents of its open dimensions, as `assemble_open` does.
 
-    The manifest gets the ranges of inputs and outputs, and as shapes to compare at those of `drawn`.
+    The manifest gets the ranges of outputs, and as shapes to compare at those of `drawn`.
 
     Raises:
         BuildError: as for `assemble_open`, or a kernel accesses memory that is not its own.
@@ -179,11 +183,8 @@ def build_open(
         OrderError: as for `build_executable`.
     """
     program = assemble_open(points, dimensions, chosen, target, threads=threads)
-    plan, weights = program.plan, map(block_of, program.weights)
-    compiled = CompiledPlan(plan, program.library, weights, program.calls, program.kept, program.bounds)
-    made = Executable.create_from_plans(
-        [compiled], msgspec.structs.replace(manifest, inputs=plan.inputs, outputs=plan.outputs, drawn=tuple(drawn))
-    )
+    manifest = msgspec.structs.replace(manifest, outputs=program.plan.outputs, drawn=tuple(drawn))
+    made = Executable.create_from_plans([_compiled_plan(program)], manifest)
     return _tried(made, [points[-1].lowered.functions])
 
 

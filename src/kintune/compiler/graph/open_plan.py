@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,10 +19,10 @@ import tvm
 
 from kintune.compiler.bounds import Interval, Proof, prove
 from kintune.compiler.graph.arena import place_in_a_row
-from kintune.compiler.graph.assemble import PlannedProgram, in_kernels, scheduled_with, with_a_kernel
+from kintune.compiler.graph.assemble import PlannedProgram, compiling, in_kernels, scheduled_with, with_a_kernel
 from kintune.compiler.graph.call_records import called_functions, describe_calls
 from kintune.compiler.graph.generalise import Points, Unlike, generalise
-from kintune.compiler.graph.kernel_library import RefusedKernels, build_kernels
+from kintune.compiler.graph.kernel_library import build_kernels
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.own_rules import own_rules
 from kintune.compiler.graph.pieces import JOINS, SLICES
@@ -34,16 +35,11 @@ from kintune.core.candidate import UNTUNED, Candidate, Sketch
 from kintune.core.execution_plan import Branch, Copy, ExecutionPlan, KernelCall, OpenExtent, OpenExtents, Operation
 from kintune.core.extents import Formula
 from kintune.core.model import Combination, Tensor
-from kintune.errors import BuildError, KintuneError, cause_line
+from kintune.errors import BuildError
 from kintune.runtime.tensors import block_of
-from kintune.search.processor import Processor
 from kintune.search.sketch_program import program_of
 
-__all__ = ["LoweredPoint", "MorePoints", "Ranked", "assemble_open", "openable"]
-
-
-Ranked: TypeAlias = Sequence[tuple[Sketch, Candidate]]
-"""Programs for a workload, the best first."""
+__all__ = ["LoweredPoint", "MorePoints", "assemble_open", "check_open", "is_open", "modules_at"]
 
 
 class LoweredPoint(NamedTuple):
@@ -65,16 +61,16 @@ class MorePoints(Exception):
 def assemble_open(
     points: Sequence[LoweredPoint],
     dimensions: Sequence[OpenExtent],
-    chosen: Mapping[str, Ranked],
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
     target: tvm.target.Target,
     *,
     threads: int = 1,
 ) -> PlannedProgram:
     """Compile a network for a CPU to a plan and a library for all extents of the `dimensions`.
 
-    The last of `points` has the greatest ones.  `chosen` has the programs for the workloads of that point, the best
-    first; where a workload has other extents elsewhere, the first that is written for any, or the default schedule.
-    Kernels are compiled on so many `threads`.
+    The last of `points` has the greatest ones.  `chosen` has the programs for the workloads of that point, which are
+    written for any extents (see `is_open`); others have the default schedule.  Kernels are compiled on so many
+    `threads`.
 
     Raises:
         BuildError: the network cannot be compiled, or cannot be planned, or is not the same for all extents; the text
@@ -82,38 +78,76 @@ def assemble_open(
         MorePoints: it has to be lowered at further points.
         OrderError: when there is no linker for the target's architecture.
     """
+    with _the_same(), compiling(points[-1].lowered, MorePoints, Unlike), target, own_rules(target):
+        return _assembled(points, dimensions, chosen, target, threads)
+
+
+@contextmanager
+def _the_same() -> Iterator[None]:
+    """Says of a network that is not the same for all extents what to do.
+
+    Raises:
+        BuildError: it is not.
+    """
     try:
-        with target, own_rules(target):
-            return _assembled(points, dimensions, chosen, target, threads)
-    except KintuneError:
-        raise
+        yield
     except Unlike as unlike:
-        raise _refused(unlike) from unlike
-    except MorePoints:
-        raise
-    except RefusedKernels as refused:
-        cause = cause_line(refused.__cause__ or refused)
-        raise BuildError(f"the network cannot be compiled for open extents: {refused}: {cause}") from refused
-    except Exception as error:  # TVM raises whatever its passes raise
-        raise BuildError(f"the network cannot be compiled for open extents: {cause_line(error)}") from error
+        raise BuildError(
+            f"the network is not the same for all extents: {unlike}; leave out one of the ranges, or name some shapes "
+            "in place of it"
+        ) from unlike
 
 
-def _refused(unlike: Unlike) -> BuildError:
-    return BuildError(
-        f"the network is not the same for all extents: {unlike}; leave out one of the ranges, or name some shapes in "
-        "place of it"
-    )
+def check_open(points: Sequence[LoweredPoint], dimensions: Sequence[OpenExtent], target: tvm.target.Target) -> None:
+    """Check that the network, with default schedules, is the same for all extents; nothing is compiled.
+
+    Raises:
+        BuildError: as for `assemble_open`.
+        MorePoints: as for `assemble_open`.
+    """
+    with _the_same(), compiling(points[-1].lowered, MorePoints, Unlike), target, own_rules(target):
+        _general(points, dimensions, [{} for _ in points], target)
 
 
 def _assembled(
     points: Sequence[LoweredPoint],
     dimensions: Sequence[OpenExtent],
-    chosen: Mapping[str, Ranked],
+    chosen: Mapping[str, tuple[Sketch, Candidate]],
     target: tvm.target.Target,
     threads: int,
 ) -> PlannedProgram:
+    plan, general, greatest = _general(points, dimensions, _programs(points, chosen, target), target)
+    kernels = tvm.transform.Sequential(default_schedules(target))(with_a_kernel(general))
+    library = build_kernels(kernels, target, (), threads)
+    empty = _may_be_empty(plan)
+
+    def proof_of(name: str, ranges: Mapping[int, Interval]) -> Proof:
+        kernel = library.kernels[name]
+        found = kernel.proof
+        if ranges and (found.unproven or found.results):
+            found = prove(kernel.lowered, ranges)
+        return found._replace(unproven=(*found.unproven, "an operand may have no elements")) if name in empty else found
+
+    bounds = prove_plan(plan, proof_of, lambda _: None)
+    calls = describe_calls(greatest.plan, greatest.kernels, points[-1].lowered, chosen)
+    return PlannedProgram(plan, library.content, greatest.weights, calls, 0, bounds)
+
+
+def _general(
+    points: Sequence[LoweredPoint],
+    dimensions: Sequence[OpenExtent],
+    written: Sequence[Mapping[str, tvm.tirx.PrimFunc]],
+    target: tvm.target.Target,
+) -> tuple[ExecutionPlan, tvm.IRModule, Planned]:
+    """The plan and the kernels for all extents, and what was planned for the greatest ones.
+
+    `written` has for each point the functions of programs, by name.
+
+    Raises:
+        Unlike: the network is not the same for all extents.
+        MorePoints: formulas are in doubt.
+    """
     called, planned = [], []
-    written, used = _programs(points, chosen, target)
     for point, functions in zip(points, written, strict=True):
         module = scheduled_with(point.lowered, functions)
         ready, weights = in_kernels(module, point.lowered.weights, target, {}, {}, schedules=False)
@@ -135,21 +169,7 @@ def _assembled(
     general, doubts = generalise(_kernels(called, [each.plan for each in planned], plan), extents, operands)
     if doubts or more:
         raise MorePoints([*doubts, *more])
-    kernels = tvm.transform.Sequential(default_schedules(target))(with_a_kernel(general))
-    library = build_kernels(kernels, target, (), threads)
-    greatest = planned[-1]
-    empty = _may_be_empty(plan)
-
-    def proof_of(name: str, ranges: Mapping[int, Interval]) -> Proof:
-        kernel = library.kernels[name]
-        found = kernel.proof
-        if ranges and (found.unproven or found.results):
-            found = prove(kernel.lowered, ranges)
-        return found._replace(unproven=(*found.unproven, "an operand may have no elements")) if name in empty else found
-
-    bounds = prove_plan(plan, proof_of, lambda _: None)
-    calls = describe_calls(greatest.plan, greatest.kernels, points[-1].lowered, used)
-    return PlannedProgram(plan, library.content, greatest.weights, calls, 0, bounds)
+    return plan, general, planned[-1]
 
 
 def _may_be_empty(plan: ExecutionPlan) -> set[str]:
@@ -182,26 +202,43 @@ def _kernels(
 
 
 def _programs(
-    points: Sequence[LoweredPoint], chosen: Mapping[str, Ranked], target: tvm.target.Target
-) -> tuple[list[dict[str, tvm.tirx.PrimFunc]], dict[str, tuple[Sketch, Candidate]]]:
-    """For each point the functions that the chosen programs write, by name; and the programs that write any."""
-    used: dict[str, tuple[Sketch, Candidate]] = {}
+    points: Sequence[LoweredPoint], chosen: Mapping[str, tuple[Sketch, Candidate]], target: tvm.target.Target
+) -> list[dict[str, tvm.tirx.PrimFunc]]:
+    """For each point the functions that the chosen programs write, by name."""
     made: list[dict[str, tvm.tirx.PrimFunc]] = [{} for _ in points]
     for names, digests, modules in _kernels_alike(points):
-        for sketch, candidate in chosen.get(digests[-1], ()):
-            if candidate.sketch == UNTUNED:
-                continue
-            if len(set(digests)) == 1:
-                written = [apply_candidate(modules[-1], sketch, candidate, target)] * len(modules)
-            else:
-                written = _open_ended(program_of(sketch), modules, candidate)
-            if not written:
-                continue
-            for of_point, name, module in zip(made, names, written, strict=True):
-                of_point[name] = module["main"]
-            used[digests[-1]] = sketch, candidate
-            break
-    return made, used
+        sketch, candidate = chosen.get(digests[-1], (None, None))
+        if sketch is None or candidate is None or candidate.sketch == UNTUNED:
+            continue
+        if len(set(digests)) == 1:
+            written = [apply_candidate(modules[-1], sketch, candidate, target)] * len(modules)
+        elif not (written := _open_ended(sketch, modules, candidate)):
+            what = f"program {program_of(sketch) or 'of a sketch'} is not written for all extents"
+            raise BuildError(f"the network cannot be compiled: {what}", {digests[-1]})
+        for of_point, name, module in zip(made, names, written, strict=True):
+            of_point[name] = module["main"]
+    return made
+
+
+def modules_at(points: Sequence[LoweredPoint]) -> dict[str, list[list[tvm.IRModule]]]:
+    """By workload at the greatest extents, its modules at all points where they are not the same.
+
+    There are several lists where other workloads have become one at the greatest extents.
+
+    Raises:
+        BuildError: the network is not the same at all points.
+    """
+    found: dict[str, list[list[tvm.IRModule]]] = {}
+    with _the_same():
+        for _, digests, modules in _kernels_alike(points):
+            if len(set(digests)) > 1:
+                found.setdefault(digests[-1], []).append(modules)
+    return found
+
+
+def is_open(sketch: Sketch, candidate: Candidate, modules: Sequence[Sequence[tvm.IRModule]]) -> bool:
+    """Whether the program of a candidate is written for any extents between those of a workload's modules."""
+    return all(_open_ended(sketch, [each[0], each[-1]], candidate) for each in modules)
 
 
 def _kernels_alike(
@@ -217,44 +254,9 @@ def _kernels_alike(
         yield names, digests, [known[digest] for known, digest in zip(workloads, digests, strict=True)]
 
 
-def openable(
-    points: Sequence[LoweredPoint], sketches: Sequence[Sketch], target: tvm.target.Target, processor: Processor
-) -> list[Sketch]:
-    """Those of the sketches whose first program by its rule is written for any extents between these points.
-
-    All sketches of workloads that are the same at all points are among them.
-
-    Raises:
-        BuildError: the network is not the same at all points.
-    """
-    left_out: set[str] = set()
-    try:
-        with target:
-            for _, digests, modules in _kernels_alike(points):
-                for sketch in sketches if len(set(digests)) > 1 else ():
-                    ends = [modules[0], modules[-1]]
-                    if sketch.workload == digests[-1] and not _is_openable(program_of(sketch), ends, processor):
-                        left_out.add(sketch.digest)
-    except Unlike as unlike:
-        raise _refused(unlike) from unlike
-    return [sketch for sketch in sketches if sketch.digest not in left_out]
-
-
-def _is_openable(name: str, modules: Sequence[tvm.IRModule], processor: Processor) -> bool:
-    """Whether the program's first candidate is written for any extents."""
-    if not name:
-        return False
-    program, variant = program_named(name)
-    try:
-        first = next(iter(program.rule(modules[-1], variant, processor)), None)
-        return first is not None and bool(program.open_ended(modules, variant, first))
-    except BuildError:
-        return False
-
-
-def _open_ended(name: str, modules: Sequence[tvm.IRModule], candidate: Candidate) -> list[tvm.IRModule]:
+def _open_ended(sketch: Sketch, modules: Sequence[tvm.IRModule], candidate: Candidate) -> list[tvm.IRModule]:
     """What the program writes at each point; empty where there is none, or it is written for known extents alone."""
-    if not name:
+    if not (name := program_of(sketch)):
         return []
     program, variant = program_named(name)
     try:
@@ -307,8 +309,7 @@ def _open_plan(
         greatest,
         operations=operations,
         open=opened,
-        inputs=_ranged(greatest.inputs, greatest.input_tensors, opened, are_inputs=True),
-        outputs=_ranged(greatest.outputs, greatest.output_tensors, opened, are_inputs=False),
+        outputs=_ranged(greatest.outputs, greatest.output_tensors, opened),
     )
     return plan, fits.doubts()
 
@@ -395,22 +396,16 @@ def _weights_of(planned: Planned) -> dict[int, npt.NDArray[Any]]:
     }
 
 
-def _ranged(
-    ends: Sequence[Tensor], tensors: Sequence[int], opened: OpenExtents, *, are_inputs: bool
-) -> tuple[Tensor, ...]:
-    """The inputs or outputs with the ranges of their extents."""
+def _ranged(outputs: Sequence[Tensor], tensors: Sequence[int], opened: OpenExtents) -> tuple[Tensor, ...]:
+    """The outputs with the ranges of their extents."""
     least = {each.name: each.steps(each.least) for each in opened.dimensions}
-    own = {(tensors[e.input], e.axis): (e.least, e.greatest, e.step) for e in opened.dimensions} if are_inputs else {}
-    made = []
-    for tensor, place in zip(ends, tensors, strict=False):  # results after the outputs are for checks
-        formulas = opened.shapes.get(place, ())
-        ranges = (
-            tuple(
-                own.get((place, axis), (formula.value(least), extent, 0))
-                for axis, (formula, extent) in enumerate(zip(formulas, tensor.shape, strict=True))
-            )
-            if formulas
-            else ()
+    return tuple(
+        msgspec.structs.replace(
+            tensor,
+            ranges=tuple(
+                (formula.value(least), extent, 0)
+                for formula, extent in zip(opened.shapes.get(place, ()), tensor.shape, strict=False)
+            ),
         )
-        made.append(msgspec.structs.replace(tensor, ranges=ranges))
-    return tuple(made)
+        for tensor, place in zip(outputs, tensors, strict=False)  # results after the outputs are for checks
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from typing import NamedTuple
@@ -38,7 +38,8 @@ class _Replayed(NamedTuple):
 class TvmSpace:
     """Implements `kintune.search.space.SearchSpace` over `modules` (by workload digest) and their sketches.
 
-    Replays on `threads` threads; TVM releases the interpreter's lock while it works.
+    Replays on `threads` threads; TVM releases the interpreter's lock while it works.  A candidate for which `permits`
+    returns false makes no program.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class TvmSpace:
         target: tvm.target.Target,
         machine: Processor,
         threads: int,
+        permits: Callable[[Sketch, Candidate], bool] | None = None,
     ) -> None:
+        self._permits = permits
         self._modules = modules
         self._target = target
         self._machine = machine
@@ -158,7 +161,9 @@ class TvmSpace:
             described = any(candidate in field.encoding for field in self.fields(workload))
             try:
                 sketch = self._by_digest[candidate.sketch]
-                if described:
+                if self._permits is not None and not self._permits(sketch, candidate):
+                    found.append(None)
+                elif described:
                     found.append(_Replayed(replay.settle(sketch, candidate), None))
                 else:
                     schedule, taken = replay(sketch, candidate)

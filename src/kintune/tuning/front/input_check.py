@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from kintune.core.capabilities import capabilities_named
 from kintune.hardware.cpu import host_extensions, inspect_machine
 from kintune.hardware.narrow_instructions import require_instructions
+from kintune.models.assumed_shapes import assumed, assumes_ranges
 from kintune.models.open_shapes import ranged_inputs
 from kintune.models.ref import EXPORTED
 from kintune.runtime.inputs import load_fitting
@@ -29,6 +31,9 @@ def check_inputs(request: TuneRequest, *, exported: bool = False) -> None:
         require_instructions(request.options.precision, extensions, inspect_machine().cpu)
     if (request.model.kind == EXPORTED) != exported:
         return
-    combinations = ranged_inputs(request.model)
+    model, can = request.model, capabilities_named(request.device, request.target)
+    if assumes_ranges(model, request.options, can, calibrated=bool(request.calibration)):
+        model = assumed(model)
+    combinations = ranged_inputs(model)
     for path in (*request.inputs, *request.calibration):
         load_fitting(combinations, path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from kintune.core.candidate import FULL_PRECISION, digest_of
-from kintune.core.capabilities import Capabilities, capabilities_of, kind_named
+from kintune.core.capabilities import Capabilities, capabilities_named
 from kintune.core.config import DEFAULT_TRIALS, Metric, Options, Strategy, TuneConfig, named_files, refuse_random_sets
 from kintune.core.constraints import check_fields
 from kintune.core.latency_target import COMPARED, COMPARED_NARROW, FASTEST, parse_target
@@ -202,8 +201,7 @@ def _compared(config: TuneConfig) -> tuple[str, ...]:
 
 
 def _capabilities(config: TuneConfig) -> Capabilities:
-    """What the device can do, as far as what the user calls it says that."""
-    return capabilities_of(json.dumps({"kind": kind_named(config.device, config.target)}))
+    return capabilities_named(config.device, config.target)
 
 
 def _check_other_shapes(model: ModelRef, config: TuneConfig) -> None:

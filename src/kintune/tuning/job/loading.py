@@ -16,8 +16,10 @@ import tvm
 from kintune.compiler.graph.workload import StandaloneWorkload
 from kintune.core.capabilities import FOR_INT8
 from kintune.core.config import JobSpec
+from kintune.core.model import spell_shapes
 from kintune.core.stage_results import EXPORTED_FILE, QUANTISED_DATA, QUANTISED_FILE
 from kintune.errors import KintuneError, ModelError, OrderError, ShapeError, UnsupportedValues
+from kintune.models.assumed_shapes import assumed, assumes_ranges, narrower
 from kintune.models.onnx_path import onnx_path_of
 from kintune.models.ref import EXPORTED
 from kintune.models.torch_to_onnx import exported_to_onnx, exporter
@@ -28,12 +30,50 @@ from kintune.tuning.job.quantised_file import QuantisedModel
 from kintune.tuning.job.quantising import quantise
 from kintune.tuning.job.quantising_weights import quantise_weights
 
-__all__ = ["load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
+__all__ = ["load_model", "load_quantised", "may_run_in_onnxruntime", "sums_of_bytes"]
 
 _log = logging.getLogger(__name__)
 
 _Loaded: TypeAlias = "tuple[Networks, tuple[str, ...], QuantisedModel | None]"
 """The networks to tune, the nodes handed over to onnxruntime, and the quantised model or None."""
+
+
+def load_model(spec: JobSpec, target: tvm.target.Target) -> tuple[JobSpec, _Loaded]:
+    """Returns the specification with shapes for all inputs, and the networks, as `load_quantised` does.
+
+    Extents that nobody names become ranges.  Where the network is not the same for all extents of these, fewer
+    extents are open; in the end none is, and other shapes run in onnxruntime if that may be.
+
+    Raises:
+        OrderError: as for `load_quantised`.
+        ModelError: the model cannot be used.
+    """
+    calibrated = bool(spec.calibration_files)
+    if not assumes_ranges(spec.model, spec.options, spec.device_type.capabilities, calibrated=calibrated):
+        return spec, load_quantised(spec, target)
+    chosen = assumed(spec.model)
+    if not chosen.assumed:
+        return spec, load_quantised(spec, target)
+    notes: list[str] = []
+    for ref in (chosen, *narrower(chosen)):
+        tried = msgspec.structs.replace(spec, model=ref)
+        if not ref.ranges and may_run_in_onnxruntime(spec):
+            options = msgspec.structs.replace(spec.options, other_shapes="onnxruntime")
+            tried = msgspec.structs.replace(tried, options=options)
+        elif spec.handed_over:
+            continue
+        shapes = spell_shapes({name: ref.any_shapes[name] for name in ref.assumed})
+        try:
+            networks, handed_over, made = load_quantised(tried, target)
+        except ModelError as error:
+            _log.info(f"not with {shapes}: {error}")
+            notes.append(f"not for {shapes}: {_said(error, spec).partition('; leave out')[0]}")
+            continue
+        note = f"the model's file leaves shapes open, for which Kintune chose {shapes}; --shape names others"
+        if tried.options.other_shapes != spec.options.other_shapes:
+            note += "; onnxruntime runs inputs of any other shape"
+        return tried, (networks._replace(notes=(note, *notes, *networks.notes)), handed_over, made)
+    raise ShapeError(f"{spec.model.source}: name shapes with --shape, since those that were chosen fail: {notes[-1]}")
 
 
 def load_quantised(spec: JobSpec, target: tvm.target.Target) -> _Loaded:

@@ -185,9 +185,8 @@ def load_networks(ref: ModelRef, target: tvm.target.Target, *, conservative: boo
     if ref.ranges:
         (network,) = networks
         shapes = open_shapes(ref, first.inputs)
-        combination = network.combination
-        opened = OpenNetwork(shapes, combination, network.lowered, target, conservative)
-        ranged = msgspec.structs.replace(combination, inputs=shapes.ranged(combination.inputs))
+        ranged = msgspec.structs.replace(network.combination, inputs=shapes.ranged(first.inputs))
+        opened = OpenNetwork(shapes, ranged, network.lowered, target, conservative)
         networks = [network._replace(combination=ranged)]
     return Networks(
         tuple(networks),

@@ -6,14 +6,17 @@ See `kintune.compiler.graph.open_plan`, which makes one plan of these.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
 
 import tvm
 
 from kintune.compiler.graph.executable import build_open
 from kintune.compiler.graph.lower import Lowered
-from kintune.compiler.graph.open_plan import LoweredPoint, MorePoints, Ranked, openable
-from kintune.core.candidate import Sketch
+from kintune.compiler.graph.open_plan import LoweredPoint, MorePoints, check_open, is_open, modules_at
+from kintune.compiler.programs.registry import program_named
+from kintune.core.candidate import Candidate, Sketch
 from kintune.core.execution_plan import OpenExtent
 from kintune.core.model import Combination
 from kintune.errors import BuildError, ModelError, cause_line
@@ -23,11 +26,14 @@ from kintune.models.open_shapes import OpenShapes
 from kintune.runtime.executable import Executable
 from kintune.runtime.manifest import Manifest
 from kintune.search.processor import Processor
+from kintune.search.sketch_program import program_of
 from kintune.tuning.job.lowering import lower_network
 
 __all__ = ["OpenNetwork", "drawn_extents", "first_points"]
 
 _log = logging.getLogger(__name__)
+
+_Made = TypeVar("_Made")
 
 _SHARES = (0.31, 0.47, 0.13, 0.61)  # of a range, where its first points lie
 _TURN = 2  # each dimension begins with another share, so that points tell dimensions apart
@@ -41,10 +47,10 @@ class OpenNetwork:
     def __init__(
         self, shapes: OpenShapes, shaped: Combination, lowered: Lowered, target: tvm.target.Target, conservative: bool
     ) -> None:
-        """Lower it for the first points.
+        """Lower it for the first points, and for more until all numbers have a formula.
 
         Raises:
-            ModelError: the model cannot be imported or lowered for one of them.
+            ModelError: the model cannot be imported or lowered for one of them, or is not the same for all extents.
         """
         self.shapes = shapes
         self._target = target
@@ -53,6 +59,11 @@ class OpenNetwork:
         self._points = [LoweredPoint(greatest, lowered, shaped)]
         for extents in first_points(shapes.dimensions):
             self._add(extents)
+        try:
+            self._modules = modules_at(self._points)
+            self._with_points(lambda: check_open(self._points, shapes.dimensions, target))
+        except BuildError as error:
+            raise ModelError(f"{shapes.ref.source}: {error}") from error
 
     def _add(self, extents: Mapping[str, int]) -> None:
         """Lower it for these extents, counted in steps, too; the greatest ones stay the last."""
@@ -64,27 +75,41 @@ class OpenNetwork:
         self._points.insert(-1, LoweredPoint(extents, lowered, shaped))
 
     def openable(self, sketches: Sequence[Sketch], processor: Processor) -> list[Sketch]:
-        """Those of the sketches whose programs are written for any extents, or whose workloads have the same always.
+        """Those of the sketches whose first programs are written for any extents (see `is_open`)."""
+        return [sketch for sketch in sketches if self._first_is_open(sketch, processor)]
 
-        Raises:
-            ModelError: the network is not the same for all extents.
-        """
-        try:
-            return openable(self._points, sketches, self._target, processor)
-        except BuildError as error:
-            raise ModelError(f"{self.shapes.ref.source}: {error}") from error
+    def _first_is_open(self, sketch: Sketch, processor: Processor) -> bool:
+        if sketch.workload not in self._modules:
+            return True
+        if not (name := program_of(sketch)):
+            return False
+        program, variant = program_named(name)
+        with suppress(BuildError):
+            for decisions in program.rule(self._modules[sketch.workload][0][-1], variant, processor):
+                return self.is_open(sketch, Candidate(sketch.workload, sketch.digest, decisions))
+        return False
 
-    def build(self, chosen: Mapping[str, Ranked], manifest: Manifest, *, threads: int) -> Executable:
-        """Compile it with these programs for its workloads at the greatest extents, the best first.
+    def is_open(self, sketch: Sketch, candidate: Candidate) -> bool:
+        """Whether a program is written for any extents, or its workload has the same always."""
+        return is_open(sketch, candidate, self._modules.get(sketch.workload, ()))
+
+    def build(self, chosen: Mapping[str, tuple[Sketch, Candidate]], manifest: Manifest, *, threads: int) -> Executable:
+        """Compile it with these programs for its workloads at the greatest extents.
 
         Raises:
             BuildError: it cannot be compiled for any extents; the text says why.
         """
+        drawn = [self._shapes_at(each) for each in drawn_extents(self.shapes.dimensions)]
+        dimensions = self.shapes.dimensions
+        return self._with_points(
+            lambda: build_open(self._points, dimensions, chosen, self._target, manifest, drawn, threads=threads)
+        )
+
+    def _with_points(self, made: Callable[[], _Made]) -> _Made:
+        """What `made` makes of the points, with as many more as it asks for."""
         while True:
             try:
-                drawn = [self._shapes_at(each) for each in drawn_extents(self.shapes.dimensions)]
-                dimensions = self.shapes.dimensions
-                return build_open(self._points, dimensions, chosen, self._target, manifest, drawn, threads=threads)
+                return made()
             except MorePoints as more:
                 known = [dict(point.extents) for point in self._points]
                 new = [each for each in more.points if dict(each) not in known]

@@ -53,7 +53,7 @@ from kintune.search.space import SearchSpace
 from kintune.tuning.job.explanation import first_uncompilable, first_wrong
 from kintune.tuning.job.hybrid_files import take_other_shapes, write_partitioned
 from kintune.tuning.job.job_files import JobFiles
-from kintune.tuning.job.loading import load_quantised, may_run_in_onnxruntime, sums_of_bytes
+from kintune.tuning.job.loading import load_model, may_run_in_onnxruntime, sums_of_bytes
 from kintune.tuning.job.networks import Networks, ShapedNetwork
 from kintune.tuning.job.quantised_file import QuantisedModel
 from kintune.tuning.job.region_check import first_wrong_node
@@ -65,7 +65,6 @@ _log = logging.getLogger(__name__)
 
 _NOTICEABLE = 0.01  # of a network's arithmetic
 _MOST_TOLD = 4  # subgraphs in a note
-_RULES = 8  # programs by a rule that take the place of one that is not written for any extents
 
 
 class TvmBackend:
@@ -94,7 +93,7 @@ class TvmBackend:
         files = JobFiles(spec)
         spec = files.spec
         with files.named_in_errors():
-            networks, handed_over, self._quantised = load_quantised(spec, target)
+            spec, (networks, handed_over, self._quantised) = load_model(spec, target)
         for path in spec.input_files:  # so that unusable files are refused before the work
             load_fitting(networks.combinations, path)
         workloads = networks.workloads()
@@ -118,6 +117,7 @@ class TvmBackend:
             target,
             processor,
             spec.cores,
+            None if networks.opened is None else networks.opened.is_open,
         )
         may_return = may_run_in_onnxruntime(spec) and networks.onnx_path is not None and networks.opened is None
         first, *more = networks.combinations
@@ -387,7 +387,7 @@ class TvmBackend:
         _log.info(f"{reused} of {len(functions)} kernels were compiled already")
         made: Executable | VmExecutable
         if networks.opened is not None and not given:
-            made = networks.opened.build(self._ranked(programs), manifest, threads=spec.cores)
+            made = networks.opened.build(programs, manifest, threads=spec.cores)
         elif len(built) > 1:
             networks_built = (lowered for lowered, _ in built)
             made = build_plans(networks_built, programs, target, manifest, kernels, keeping=keeping, threads=spec.cores)
@@ -405,18 +405,6 @@ class TvmBackend:
         if spec.device_type.capabilities.remote:
             build_vm_executable(lowered, programs, target, manifest, kernels).save(f"{path}{BOARD_FILE}")
         return kept
-
-    def _ranked(self, programs: Mapping[str, tuple[Sketch, Candidate]]) -> dict[str, list[tuple[Sketch, Candidate]]]:
-        """The chosen programs, and after each those that its workload could have by their rules.
-
-        They are for a network for any extents, in which a program may not be written for all of them.
-        """
-        space = self.space()
-        others = {
-            workload: [(self._sketches[each.sketch], each) for each in space.rules(workload, _RULES)]
-            for workload in programs
-        }
-        return {workload: [each, *others[workload]] for workload, each in programs.items()}
 
     def _manifest(
         self,
