@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from typing import NamedTuple
 
 import msgspec
@@ -19,6 +18,7 @@ __all__ = ["Fit", "Formula", "Product", "Quotient", "fit_formula"]
 
 _DIVISORS = (*range(2, 17), 20, 24, 32, 40, 48, 64, 80, 96, 128, 160, 256, 320, 512)
 _MOST_FACTORS = 12  # that are tried in products
+_MOST_EXTENTS = 4  # of one product: rows of a batch of images are numbered through
 
 
 class Quotient(msgspec.Struct, frozen=True, order=True):
@@ -110,8 +110,8 @@ def fit_formula(
     """Find a formula that has these values at these points, one value a point; None if none of these forms has them.
 
     A sum of at most two products and a number, of at most two factors each; factors are the open dimensions, `known`
-    quotients (those of other sizes in the same network), and quotients of one dimension.  The one with the fewest
-    parts is taken.  It has fewer unknown numbers than there are points, so the points check it, too.
+    quotients (those of other sizes in the same network), and quotients of one dimension.  Or a product of up to four
+    open dimensions, and a number.  The one with the fewest parts is taken.  It has fewer unknown numbers than there are points, so the points check it, too.
     """
     if len(set(values)) == 1:
         return Fit(Formula.of(values[0]))
@@ -127,13 +127,19 @@ def fit_formula(
         formula, doubted = fits[0]
         return Fit(formula, doubted or _telling(formula, [each.formula for each in fits[1:]], points))
     halves = (Quotient(((name, 1),), 0, 2) for name in names)  # of which the rest by two is made
-    plain = (Quotient(((name, 1),)) for name in names)
+    plain = [Quotient(((name, 1),)) for name in names]
     factors = list(dict.fromkeys([*plain, *halves, *known]))[:_MOST_FACTORS]
-    columns = {each: [each.value(point) for point in points] for each in _monomials(factors)}
-    for count in (1, 2):
+    pairs = list(_monomials(factors))
+    many = [
+        Product(1, each)
+        for count in range(3, _MOST_EXTENTS + 1)
+        for each in itertools.combinations(plain, count)
+    ]
+    columns = {each: [each.value(point) for point in points] for each in (*pairs, *many)}
+    for count, tried in ((1, columns), (2, pairs)):
         if count + 1 >= len(points):
             break
-        for chosen in itertools.combinations(columns, count):
+        for chosen in itertools.combinations(tried, count):
             solved = _solved(values, [columns[each] for each in chosen])
             if solved is not None:
                 constant, *coefficients = solved
@@ -176,7 +182,7 @@ def _quotient(
     width = at[high] - at[low]
     if not width or (divisor > 1 and 2 * divisor > width):
         return None
-    nearest = round(Fraction(values[high] - values[low], width) * divisor)
+    nearest = (2 * (values[high] - values[low]) * divisor + width) // (2 * width)
     for step in (nearest, nearest - 1, nearest + 1):
         if not step or math.gcd(step, divisor) > 1:
             continue
@@ -211,22 +217,25 @@ def _between(step: int, divisor: int, constants: tuple[int, int], extents: range
 
 def _solved(values: Sequence[int], columns: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
     """Whole numbers `c` with `c[0] + c[1] * columns[0] + ... == values`; None if there are none."""
-    rows = [[1, *row, value] for *row, value in zip(*columns, values, strict=True)]
-    matrix = [[Fraction(each) for each in row] for row in rows]
-    unknowns = len(columns) + 1
-    for column in range(unknowns):
+    first, *others = zip(*columns, values, strict=True)
+    matrix = [[each - base for each, base in zip(row, first, strict=True)] for row in others]
+    for column in range(len(columns)):
         pivot = next((row for row in range(column, len(matrix)) if matrix[row][column]), None)
         if pivot is None:
             return None
         matrix[column], matrix[pivot] = matrix[pivot], matrix[column]
         head = matrix[column]
-        for row in range(len(matrix)):
-            if row != column and matrix[row][column]:
-                ratio = matrix[row][column] / head[column]
-                matrix[row] = [each - ratio * above for each, above in zip(matrix[row], head, strict=True)]
-    if any(row[-1] for row in matrix[unknowns:]):
+        for row, own in enumerate(matrix):
+            if row != column and own[column]:
+                matrix[row] = [
+                    head[column] * each - own[column] * above for each, above in zip(own, head, strict=True)
+                ]
+    if any(row[-1] for row in matrix[len(columns) :]):
         return None
-    found = [matrix[each][-1] / matrix[each][each] for each in range(unknowns)]
-    if any(each.denominator > 1 for each in found) or not all(found[1:]):
-        return None
-    return tuple(int(each) for each in found)
+    found = []
+    for column, row in enumerate(matrix[: len(columns)]):
+        coefficient, rest = divmod(row[-1], row[column])
+        if rest or not coefficient:
+            return None
+        found.append(coefficient)
+    return first[-1] - sum(by * each for by, each in zip(found, first[:-1], strict=True)), *found

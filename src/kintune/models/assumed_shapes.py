@@ -28,6 +28,9 @@ _MOST_ELEMENTS = 1 << 23  # of an input for the greatest extents
 _ONE, _SIDE, _FEW = 1, 224, 64
 """The extents in place of ranges where a network is not the same for all: of a batch, an image, and others."""
 
+_SMALL = {_SIDES: 160, _SAMPLES: 4096, _STEPS: 16}
+"""The least extents where a network is not the same for smaller ones, since a window does not fit, for example."""
+
 _CHANNELS = (1, 3, 4)
 _IS_BATCH = ("batch", "bs")
 _IS_LENGTH = ("seq", "len", "time", "frame")
@@ -88,9 +91,10 @@ def assumed(ref: ModelRef) -> ModelRef:
 
 
 def narrower(ref: ModelRef) -> Iterator[ModelRef]:
-    """The model with fewer of the ranges that were assumed: without those of batches, and then without any."""
-    batches = {name: _fixed(shape, only=_BATCH) for name, shape in ref.any_shapes.items()}
-    for shapes in (batches, {name: _fixed(shape) for name, shape in batches.items()}):
+    """The model with fewer of the extents that were assumed: not small ones, then one batch, and then one of each."""
+    larger = {name: _larger(shape) for name, shape in ref.any_shapes.items()}
+    batches = {name: _fixed(shape, only=_BATCH) for name, shape in larger.items()}
+    for shapes in (larger, batches, {name: _fixed(shape) for name, shape in batches.items()}):
         if shapes != ref.any_shapes:
             ref = msgspec.structs.replace(ref.with_combinations([shapes]), assumed=ref.assumed)
             yield ref
@@ -139,12 +143,21 @@ def _of_few(shape: AnyShape, of: _Input) -> AnyShape:
     return _fixed(shape)
 
 
+def _usual(extents: range) -> int:
+    """The extent in place of a range."""
+    usual = _ONE if extents == _BATCH else _SIDE if extents.step == _SIDES.step else _FEW
+    return min(max(usual, extents[0]), extents[-1])
+
+
+def _larger(shape: AnyShape) -> AnyShape:
+    return tuple(
+        range(_SMALL[extent], extent.stop, extent.step) if extent in _SMALL else extent for extent in shape
+    )
+
+
 def _fixed(shape: AnyShape, only: range | None = None) -> AnyShape:
     """The shape with an extent in place of each range, or of each that is this one."""
-    usual = {_BATCH: _ONE, _SIDES: _SIDE}
     return tuple(
-        extent
-        if isinstance(extent, int) or only not in (None, extent)
-        else min(max(usual.get(extent, _FEW), extent[0]), extent[-1])
+        extent if isinstance(extent, int) or only not in (None, extent) else _usual(extent)
         for extent in shape
     )

@@ -8,7 +8,8 @@ the greatest extents: memory that is large enough for these is large enough for 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ from kintune.runtime.tensors import block_of
 from kintune.search.sketch_program import program_of
 
 __all__ = ["LoweredPoint", "MorePoints", "assemble_open", "check_open", "is_open", "modules_at"]
+
+_NUMBERS = re.compile(r"\d+")
 
 
 class LoweredPoint(NamedTuple):
@@ -78,13 +81,13 @@ def assemble_open(
         MorePoints: it has to be lowered at further points.
         OrderError: when there is no linker for the target's architecture.
     """
-    with _the_same(), compiling(points[-1].lowered, MorePoints, Unlike), target, own_rules(target):
+    with _the_same(points), compiling(points[-1].lowered, MorePoints, Unlike), target, own_rules(target):
         return _assembled(points, dimensions, chosen, target, threads)
 
 
 @contextmanager
-def _the_same() -> Iterator[None]:
-    """Says of a network that is not the same for all extents what to do.
+def _the_same(points: Sequence[LoweredPoint]) -> Iterator[None]:
+    """Says of a network that is not the same for all extents where that is, and what to do.
 
     Raises:
         BuildError: it is not.
@@ -93,9 +96,16 @@ def _the_same() -> Iterator[None]:
         yield
     except Unlike as unlike:
         raise BuildError(
-            f"the network is not the same for all extents: {unlike}; leave out one of the ranges, or name some shapes "
-            "in place of it"
+            f"the network is not the same for all extents: {_other_kernels(points) or unlike}; leave out one of the "
+            "ranges, or name some shapes in place of it"
         ) from unlike
+
+
+def _other_kernels(points: Sequence[LoweredPoint]) -> str:
+    """The names of the first kernels that are not called alike at all points, without their numbers."""
+    calls = [[_NUMBERS.sub("", each) for each in called_functions(point.lowered).values()] for point in points]
+    unlike = (dict.fromkeys(each or "none" for each in names) for names in itertools.zip_longest(*calls))
+    return next((f"kernels {' or '.join(names)}" for names in unlike if len(names) > 1), "")
 
 
 def check_open(points: Sequence[LoweredPoint], dimensions: Sequence[OpenExtent], target: tvm.target.Target) -> None:
@@ -105,7 +115,7 @@ def check_open(points: Sequence[LoweredPoint], dimensions: Sequence[OpenExtent],
         BuildError: as for `assemble_open`.
         MorePoints: as for `assemble_open`.
     """
-    with _the_same(), compiling(points[-1].lowered, MorePoints, Unlike), target, own_rules(target):
+    with _the_same(points), compiling(points[-1].lowered, MorePoints, Unlike), target, own_rules(target):
         _general(points, dimensions, [{} for _ in points], target)
 
 
@@ -167,16 +177,28 @@ def _general(
         if tensor in whole
     }
     general, doubts = generalise(_kernels(called, [each.plan for each in planned], plan), extents, operands)
+    least = _least(dimensions)
+    if _empty_at(least, plan) and all(least.values()) and least not in extents:  # its shapes may not be those there
+        more = (*more, least)
     if doubts or more:
         raise MorePoints([*doubts, *more])
     return plan, general, planned[-1]
 
 
+def _least(dimensions: Iterable[OpenExtent]) -> dict[str, int]:
+    return {each.name: each.steps(each.least) for each in dimensions}
+
+
+def _empty_at(extents: Mapping[str, int], plan: ExecutionPlan) -> set[int]:
+    """The tensors that have no elements at these extents."""
+    assert plan.open is not None  # it is an open plan
+    return {number for number, shape in plan.open.shapes.items() if any(each.value(extents) < 1 for each in shape)}
+
+
 def _may_be_empty(plan: ExecutionPlan) -> set[str]:
     """The kernels that may have an operand without elements: proofs take for granted that none is."""
     assert plan.open is not None  # it is an open plan
-    least = {each.name: each.steps(each.least) for each in plan.open.dimensions}
-    empty = {number for number, shape in plan.open.shapes.items() if any(each.value(least) < 1 for each in shape)}
+    empty = _empty_at(_least(plan.open.dimensions), plan)
     return {each.kernel for each in plan.operations if isinstance(each, KernelCall) and empty & set(each.tensors)}
 
 
@@ -229,7 +251,7 @@ def modules_at(points: Sequence[LoweredPoint]) -> dict[str, list[list[tvm.IRModu
         BuildError: the network is not the same at all points.
     """
     found: dict[str, list[list[tvm.IRModule]]] = {}
-    with _the_same():
+    with _the_same(points):
         for _, digests, modules in _kernels_alike(points):
             if len(set(digests)) > 1:
                 found.setdefault(digests[-1], []).append(modules)
@@ -238,7 +260,18 @@ def modules_at(points: Sequence[LoweredPoint]) -> dict[str, list[list[tvm.IRModu
 
 def is_open(sketch: Sketch, candidate: Candidate, modules: Sequence[Sequence[tvm.IRModule]]) -> bool:
     """Whether the program of a candidate is written for any extents between those of a workload's modules."""
-    return all(_open_ended(sketch, [each[0], each[-1]], candidate) for each in modules)
+    return all(_is_one(_open_ended(sketch, each, candidate)) for each in modules)
+
+
+def _is_one(written: Sequence[tvm.IRModule]) -> bool:
+    """Whether what was written at each point makes one function."""
+    if not written:
+        return False
+    try:
+        generalise(written, [{}] * len(written))
+    except Unlike:
+        return False
+    return True
 
 
 def _kernels_alike(
@@ -398,7 +431,7 @@ def _weights_of(planned: Planned) -> dict[int, npt.NDArray[Any]]:
 
 def _ranged(outputs: Sequence[Tensor], tensors: Sequence[int], opened: OpenExtents) -> tuple[Tensor, ...]:
     """The outputs with the ranges of their extents."""
-    least = {each.name: each.steps(each.least) for each in opened.dimensions}
+    least = _least(opened.dimensions)
     return tuple(
         msgspec.structs.replace(
             tensor,

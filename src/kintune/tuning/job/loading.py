@@ -42,7 +42,8 @@ def load_model(spec: JobSpec, target: tvm.target.Target) -> tuple[JobSpec, _Load
     """Returns the specification with shapes for all inputs, and the networks, as `load_quantised` does.
 
     Extents that nobody names become ranges.  Where the network is not the same for all extents of these, fewer
-    extents are open; in the end none is, and other shapes run in onnxruntime if that may be.
+    extents are open; in the end none is, and other shapes run in onnxruntime if that may be.  So it is where a first
+    result has failed, and this one is made conservatively.
 
     Raises:
         OrderError: as for `load_quantised`.
@@ -56,6 +57,8 @@ def load_model(spec: JobSpec, target: tvm.target.Target) -> tuple[JobSpec, _Load
         return spec, load_quantised(spec, target)
     notes: list[str] = []
     for ref in (chosen, *narrower(chosen)):
+        if ref.ranges and spec.conservative:
+            continue
         tried = msgspec.structs.replace(spec, model=ref)
         if not ref.ranges and may_run_in_onnxruntime(spec):
             options = msgspec.structs.replace(spec.options, other_shapes="onnxruntime")

@@ -60,8 +60,9 @@ class OpenNetwork:
         for extents in first_points(shapes.dimensions):
             self._add(extents)
         try:
-            self._modules = modules_at(self._points)
+            modules_at(self._points)
             self._with_points(lambda: check_open(self._points, shapes.dimensions, target))
+            self._modules = modules_at(self._points)
         except BuildError as error:
             raise ModelError(f"{shapes.ref.source}: {error}") from error
 
@@ -112,7 +113,11 @@ class OpenNetwork:
                 return made()
             except MorePoints as more:
                 known = [dict(point.extents) for point in self._points]
-                new = [each for each in more.points if dict(each) not in known]
+                new = [
+                    dict(each)
+                    for at, each in enumerate(more.points)
+                    if dict(each) not in known and each not in more.points[:at]
+                ]
                 if not new or len(known) + len(new) > _MOST_POINTS:
                     raise BuildError(
                         "the network is not the same for all extents: its numbers follow no rule"
