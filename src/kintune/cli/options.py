@@ -37,7 +37,8 @@ shape_option = click.option(
     "shapes",
     multiple=True,
     metavar="INPUT=1x3x224x224",
-    help="The shape of an input with dynamic dimensions; can be repeated.  In braces, and in quotes, a range gives a "
+    help="The shape of an input with dynamic dimensions; can be repeated.  Without it, ranges are chosen by what the "
+    "dimensions are, and the summary names them.  In braces, and in quotes, a range gives a "
     "result that runs with any extent in it, 'ids=1x{1..512}' or in steps '{8..512:8}', and alternatives one that runs "
     "with each of them: 'ids=1x{32,64}'.",
 )

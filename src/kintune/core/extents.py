@@ -111,7 +111,8 @@ def fit_formula(
 
     A sum of at most two products and a number, of at most two factors each; factors are the open dimensions, `known`
     quotients (those of other sizes in the same network), and quotients of one dimension.  Or a product of up to four
-    open dimensions, and a number.  The one with the fewest parts is taken.  It has fewer unknown numbers than there are points, so the points check it, too.
+    open dimensions, and a number.  The formula with the fewest parts is taken.  It has fewer unknown numbers than there
+    are points, so the points check it, too.
     """
     if len(set(values)) == 1:
         return Fit(Formula.of(values[0]))
@@ -130,11 +131,7 @@ def fit_formula(
     plain = [Quotient(((name, 1),)) for name in names]
     factors = list(dict.fromkeys([*plain, *halves, *known]))[:_MOST_FACTORS]
     pairs = list(_monomials(factors))
-    many = [
-        Product(1, each)
-        for count in range(3, _MOST_EXTENTS + 1)
-        for each in itertools.combinations(plain, count)
-    ]
+    many = [Product(1, each) for count in range(3, _MOST_EXTENTS + 1) for each in itertools.combinations(plain, count)]
     columns = {each: [each.value(point) for point in points] for each in (*pairs, *many)}
     for count, tried in ((1, columns), (2, pairs)):
         if count + 1 >= len(points):
@@ -227,14 +224,12 @@ def _solved(values: Sequence[int], columns: Sequence[Sequence[int]]) -> tuple[in
         head = matrix[column]
         for row, own in enumerate(matrix):
             if row != column and own[column]:
-                matrix[row] = [
-                    head[column] * each - own[column] * above for each, above in zip(own, head, strict=True)
-                ]
+                matrix[row] = [head[column] * each - own[column] * above for each, above in zip(own, head, strict=True)]
     if any(row[-1] for row in matrix[len(columns) :]):
         return None
     found = []
-    for column, row in enumerate(matrix[: len(columns)]):
-        coefficient, rest = divmod(row[-1], row[column])
+    for column, own in enumerate(matrix[: len(columns)]):
+        coefficient, rest = divmod(own[-1], own[column])
         if rest or not coefficient:
             return None
         found.append(coefficient)

@@ -11,13 +11,14 @@ import msgspec
 
 from kintune.core.capabilities import Capabilities
 from kintune.core.config import Options
-from kintune.core.model import AnyShape, ModelRef
+from kintune.core.model import AnyShape, Combination, ModelRef
 from kintune.models.exported_program import declared_shapes
 from kintune.models.graph_file import open_graph
+from kintune.models.open_shapes import ranged_inputs
 from kintune.models.ref import EXPORTED, ZOO
 from kintune.models.shapes import ELEMENT_TYPES, Dimension, declared_shape
 
-__all__ = ["assumed", "assumes_ranges", "narrower"]
+__all__ = ["assumed", "assumes_ranges", "narrower", "possible_inputs"]
 
 _BATCH = range(1, 5)
 _SIDES = range(32, 641, 32)  # pixels
@@ -100,6 +101,18 @@ def narrower(ref: ModelRef) -> Iterator[ModelRef]:
             yield ref
 
 
+def possible_inputs(
+    ref: ModelRef, options: Options, device: Capabilities, *, calibrated: bool = False
+) -> tuple[Combination, ...]:
+    """What `ranged_inputs` returns for the model, with ranges for extents that nobody names where these become some.
+
+    Raises:
+        ModelError: as for `ranged_inputs`.
+        OrderError: as for `ranged_inputs`.
+    """
+    return ranged_inputs(assumed(ref) if assumes_ranges(ref, options, device, calibrated=calibrated) else ref)
+
+
 def _declared(ref: ModelRef) -> dict[str, _Input]:
     if ref.kind == EXPORTED:
         return {name: _Input(*each) for name, each in declared_shapes(ref).items()}
@@ -121,7 +134,11 @@ def _extents(name: str, of: _Input, axis: int) -> int | range:
     is_first = axis == 0 and rank > 1 and not any(word in called for word in _IS_LENGTH)
     if is_first or any(word in called for word in _IS_BATCH):
         return _BATCH
-    if called in ("h", "w") or any(word in called for word in _IS_SIDE) or (rank == 4 and axis in _sides(of.dimensions)):
+    if (
+        called in ("h", "w")
+        or any(word in called for word in _IS_SIDE)
+        or (rank == 4 and axis in _sides(of.dimensions))
+    ):
         return _SIDES
     is_sound = any(word in text for word in _IS_SOUND for text in (called, name.lower()))
     return _SAMPLES if is_sound and not of.integers else _STEPS
@@ -150,14 +167,11 @@ def _usual(extents: range) -> int:
 
 
 def _larger(shape: AnyShape) -> AnyShape:
-    return tuple(
-        range(_SMALL[extent], extent.stop, extent.step) if extent in _SMALL else extent for extent in shape
-    )
+    return tuple(range(_SMALL[extent], extent.stop, extent.step) if extent in _SMALL else extent for extent in shape)
 
 
 def _fixed(shape: AnyShape, only: range | None = None) -> AnyShape:
     """The shape with an extent in place of each range, or of each that is this one."""
     return tuple(
-        extent if isinstance(extent, int) or only not in (None, extent) else _usual(extent)
-        for extent in shape
+        extent if isinstance(extent, int) or only not in (None, extent) else _usual(extent) for extent in shape
     )

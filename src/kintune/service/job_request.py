@@ -77,8 +77,8 @@ class JobRequest(SharedOptions, frozen=True, forbid_unknown_fields=True, kw_only
         hint="2 gets twice as much of a scarce resource as 1", told="",
     )] = 1.0
     shapes: Annotated[dict[str, tuple[int | str | tuple[int | str, ...], ...]], option(
-        "Shapes of inputs whose dimensions are dynamic, also with ranges (1..512); or lists of shapes.", Section.MODEL,
-        flag="--shape", most=64, told="",
+        "Shapes of inputs whose dimensions are dynamic, also with ranges (1..512), or lists; without, chosen ranges.",
+        Section.MODEL, flag="--shape", most=64, told="",
     )] = msgspec.field(default_factory=dict)
     constants: Annotated[dict[str, Any], option(
         "Values of inputs that become constants: numbers, true or false, or lists.", Section.MODEL,

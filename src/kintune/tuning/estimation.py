@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 from onnx import ModelProto, NodeProto, TensorProto, helper, shape_inference
 
+from kintune.core.capabilities import capabilities_named
 from kintune.core.config import JobSpec, Options
 from kintune.core.device import DeviceDescription, Peak
 from kintune.core.latency_target import COMPARED
@@ -25,7 +26,7 @@ from kintune.hardware.cores import choose_cores
 from kintune.hardware.locks import cores_lock
 from kintune.hardware.software import require_tried_versions
 from kintune.models import zoo
-from kintune.models.declared_inputs import declared_inputs
+from kintune.models.assumed_shapes import possible_inputs
 from kintune.models.graph_file import open_graph
 from kintune.models.onnx_path import onnx_path_of
 from kintune.models.ref import EXPORTED, ONNX, ZOO
@@ -50,6 +51,9 @@ __all__ = [
 
 
 _GUESS_S = 0.5  # seconds of a trial, if there are too few past runs
+
+
+_OPTIONS = Options(trials=1)  # of a model whose subgraphs are looked at
 
 
 _BRIEFLY = 0.3  # minutes of a run whose baselines are timed as briefly as here
@@ -118,7 +122,7 @@ def estimate_model(
     """
     require_tried_versions()
     if ref.kind != EXPORTED:  # opening one takes seconds
-        declared_inputs(ref)
+        possible_inputs(ref, _OPTIONS, capabilities_named(target))
     weights = weight_bytes(ref)
     cores = choose_cores(threads or 0)
     arguments = ("--target", target, "--threads", str(len(cores)))
@@ -312,7 +316,7 @@ def prepare(ref: ModelRef, about: DeviceDescription) -> Prepared:
             model=ref,
             device_type=about.device_type,
             protocol=about.protocol,
-            options=Options(trials=1),
+            options=_OPTIONS,
             output=os.path.join(directory, "estimate"),
         )
         return msgspec.msgpack.decode(job.first_work("estimate", msgspec.msgpack.encode(spec)), type=Prepared)

@@ -123,7 +123,9 @@ def _compiled(
         try:
             at = modules_at(lowered)
             for workload, ranked in compiler.ranked_programs(lowered[-1].lowered, 8).items():
-                chosen.update({workload: each for each in reversed(ranked) if is_open(*each, at.get(workload, ()))})
+                found = [each for each in ranked if is_open(*each, at.get(workload, ()))]
+                if found:
+                    chosen[workload] = found[0]
             made = assemble_open(lowered, dimensions, chosen, compiler._target)
             break
         except MorePoints as more:

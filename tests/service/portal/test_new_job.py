@@ -114,7 +114,7 @@ def test_the_same_again_is_answered_at_once(service: Serving, chromium: webdrive
     wait_for(chromium, "already met", seconds=60)
 
 
-def test_open_shapes_are_prefilled_and_checked_as_they_are_written(
+def test_open_shapes_may_be_left_out_and_are_checked_as_they_are_written(
     service: Serving, chromium: webdriver.Chrome, tmp_path: Path
 ) -> None:
     onnx.save(dynamic_onnx(), tmp_path / "open.onnx")
@@ -122,10 +122,16 @@ def test_open_shapes_are_prefilled_and_checked_as_they_are_written(
     hand_in(chromium, tmp_path / "open.onnx")
     wait_for(chromium, "Shape of x")
     field = chromium.find_element(By.CSS_SELECTOR, "input[aria-label='Shape of x']")
-    assert field.get_attribute("value") == "1x4"
-    field.send_keys("x7")
+    assert field.get_attribute("value") == ""
+    wait_for(chromium, "empty for ranges that Kintune chooses")
+    field.send_keys("1x4x7")
     wait_for(chromium, "x has 2 dimensions (batch x 4), and this has 3")
     picture(chromium, "2b-shapes")
+    field.send_keys(Keys.CONTROL, "a")
+    field.send_keys(Keys.DELETE)
+    click(chromium, "Make it fast")
+    wait_for(chromium, "New job with this model", seconds=180)  # it is over
+    wait_for(chromium, "--shape names others")
 
 
 def test_a_webhook_is_checked_as_it_is_written(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:

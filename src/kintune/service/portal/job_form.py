@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -20,13 +20,10 @@ from kintune.service.portal.calibration import InputsField
 from kintune.service.portal.frame import PageContext, PageRegion, markup
 from kintune.service.portal.job_words import LABELS, spoken
 from kintune.service.portal.markup import notice, tag
-from kintune.service.portal.shape_words import alternatives_of, dimension_names, shape_text, spelled
+from kintune.service.portal.shape_words import alternatives_of, shape_text, spelled
 
-__all__ = ["JobForm", "prefilled", "problem_of", "shape_problem"]
+__all__ = ["JobForm", "problem_of", "shape_problem"]
 
-_USUAL = {"batch": 1, "n": 1, "b": 1, "height": 224, "h": 224, "width": 224, "w": 224, "channels": 3, "c": 3}
-_SEQUENCE = ("seq", "len", "token", "time")
-_USUAL_SEQUENCE = 128
 _LONG = 20  # name of an input that a label has no room for
 _SHOW = """
     const field = document.getElementById('%s');
@@ -113,7 +110,9 @@ class JobForm:
             raise InputError("weights: calibration inputs quantise the model as well; leave one of the two out")
         given = {name: field for name, field in self._shapes.items() if name not in wanted["constants"]}
         _validate(given.values())
-        shapes = {name: read_shape(name, field.value) for name, field in given.items()}
+        if sets or wanted["weights"] or wanted["other_shapes"] == "onnxruntime":
+            _require_shapes(given)
+        shapes = {name: read_shape(name, field.value) for name, field in given.items() if _said(field)}
         return JobRequest(**wanted, shapes=shapes, calibrate=sets, inputs=self._sets["inputs"].chosen())
 
     def say(self, error: Exception) -> None:
@@ -187,10 +186,13 @@ class JobForm:
             if None not in each.shape:
                 continue
             known = self._usual.shapes.get(each.name)
-            value = prefilled(each) if known is None else shape_text(known)
+            value = "" if known is None else shape_text(known)
             field = ui.input(f"Shape of {each.name}", value=value, validation=partial(shape_problem, each))
             whole = f" of {each.name}" if len(each.name) > _LONG else ""
-            hint = f"The file says {spelled(each)}{whole}; 1x{{32,64}} for several, 1x{{1..512}} for any"
+            hint = (
+                f"The file says {spelled(each)}{whole}; empty for ranges that Kintune chooses, "
+                "1x{1..512} for others, 1x{32,64} for several"
+            )
             field.props("outlined stack-label").props["hint"] = hint
             field.on_value_change(self._changed)
             self._shapes[each.name] = field
@@ -207,6 +209,23 @@ class JobForm:
         precision.props["hint"] = " ".join(f"Not offered: {name}, since {why}." for name, why in lacks.items() if why)
         self._fields["max_error"].set_visibility(precision.value != "fp32" or bool(weights.value))
         self._sets["calibrate"].set_visibility(precision.value in _QUANTISING)
+
+
+def _said(field: ui.input) -> str:
+    """What is written in a field, without space around it."""
+    return (field.value or "").strip()
+
+
+def _require_shapes(fields: Mapping[str, ui.input]) -> None:
+    """Checks that inputs have shapes, for a job that takes no ranges.
+
+    Raises:
+        InputError: one has none.
+    """
+    for field in fields.values():
+        if not _said(field):
+            field.error = "With these options this input needs a shape, such as 1x3x224x224"
+            raise _FieldError(field)
 
 
 def _validate(fields: Iterable[ValueElement[Any]]) -> None:
@@ -253,7 +272,7 @@ def problem_of(name: str, said: Any, convert: Callable[[Any], Any] = lambda said
 def shape_problem(value: Input, said: str | None) -> str | None:
     """Returns what is wrong with the shape of an input as entered by a user, None if nothing is."""
     if not said or not said.strip():
-        return "This input needs a shape, such as 1x3x224x224, or a value below Constant inputs"
+        return None
     try:
         shape = read_shape(value.name, said)
     except InputError as error:
@@ -266,28 +285,4 @@ def shape_problem(value: Input, said: str | None) -> str | None:
                 return (
                     f"the file fixes a dimension of {value.name} to {fixed} ({spelled(value)}), and this has {extent}"
                 )
-    return None
-
-
-def prefilled(value: Input) -> str:
-    """Returns a usual shape for an input with open dimensions, by their names and positions; empty if none is known."""
-    extents = []
-    for place, (extent, name) in enumerate(zip(value.shape, dimension_names(value), strict=True)):
-        guess = extent if extent is not None else _guess(place, name.lower(), len(value.shape))
-        if guess is None:
-            return ""
-        extents.append(str(guess))
-    return "x".join(extents)
-
-
-def _guess(place: int, name: str, rank: int) -> int | None:
-    if any(part in name for part in _SEQUENCE):
-        return _USUAL_SEQUENCE
-    for word in name.replace("-", "_").split("_"):
-        if word in _USUAL:
-            return _USUAL[word]
-    if place == 0:
-        return 1
-    if rank == 4 and place >= 2:
-        return _USUAL["height"]
     return None

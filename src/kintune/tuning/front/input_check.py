@@ -5,8 +5,7 @@ from __future__ import annotations
 from kintune.core.capabilities import capabilities_named
 from kintune.hardware.cpu import host_extensions, inspect_machine
 from kintune.hardware.narrow_instructions import require_instructions
-from kintune.models.assumed_shapes import assumed, assumes_ranges
-from kintune.models.open_shapes import ranged_inputs
+from kintune.models.assumed_shapes import possible_inputs
 from kintune.models.ref import EXPORTED
 from kintune.runtime.inputs import load_fitting
 from kintune.tuning.front.placement import DEVICE
@@ -31,9 +30,7 @@ def check_inputs(request: TuneRequest, *, exported: bool = False) -> None:
         require_instructions(request.options.precision, extensions, inspect_machine().cpu)
     if (request.model.kind == EXPORTED) != exported:
         return
-    model, can = request.model, capabilities_named(request.device, request.target)
-    if assumes_ranges(model, request.options, can, calibrated=bool(request.calibration)):
-        model = assumed(model)
-    combinations = ranged_inputs(model)
+    can = capabilities_named(request.device, request.target)
+    combinations = possible_inputs(request.model, request.options, can, calibrated=bool(request.calibration))
     for path in (*request.inputs, *request.calibration):
         load_fitting(combinations, path)
