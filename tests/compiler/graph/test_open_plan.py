@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from kintune.core.execution_plan import OpenExtent
-from kintune.errors import BuildError
+from kintune.errors import BuildError, ModelError
+from kintune.hardware.cpu import host_extensions
+from kintune.search.processor import Processor
 from kintune_runtime import InputError
 from tests.support.examples import compiled_examples
 
@@ -114,7 +116,7 @@ def _compiled(
     pending = list(points)
     while True:
         for point in pending:
-            own = shape.format("x".join(map(str, point.values()))) or f"x={point.get('b', 2)}x{point['n']}x32"
+            own = shape.format(*point.values()) or f"x={point.get('b', 2)}x{point['n']}x32"
             model = load(parse_ref(str(path), [own]))
             shaped = Combination(model.inputs, model.outputs, model.checks)
             lowered.insert(-1 if lowered else 0, LoweredPoint(point, compiler.lower(model), shaped))
@@ -218,7 +220,7 @@ def test_convolutions_of_any_image_are_proven_in_bounds(tmp_path: Path, name: st
     dimensions = [OpenExtent(extent, 0, 2 + at, 4, far) for at, extent in enumerate(extents)]
     drawn = ((31, 47), (53, 26), (22, 61), (70, 35), (far, far))
     points = [dict(zip(extents, point, strict=False)) for point in drawn]
-    executable, made = _compiled(path, points, dimensions, f"x={images}x16x{{}}")
+    executable, made = _compiled(path, points, dimensions, f"x={images}x16x{'x'.join(['{}'] * axes)}")
     assert made.bounds is not None
     programs = {each.program.split(".")[0] for each in made.calls if "conv" in each.kernel}
     assert programs <= {"vectors", "winograd_blocked"}
@@ -258,7 +260,7 @@ def test_drawn_convolutions_are_those_of_known_extents(
     least = max(2, (taps - 1) * window["dilations"] + 1)
     dimensions = [OpenExtent("n", 0, 2, least, 60), OpenExtent("m", 0, 3, least, 60)]
     points = [{"n": n, "m": m} for n, m in ((27, 38), (45, 23), (31, 51), (52, 35), (60, 60))]
-    executable, made = _compiled(path, points, dimensions, "x=1x32x{}")
+    executable, made = _compiled(path, points, dimensions, "x=1x32x{}x{}")
     assert made.bounds is not None
     written = {each.kernel for each in made.calls if each.program}
     assert not written & set(made.bounds.unproven)
@@ -338,3 +340,50 @@ def test_tensors_that_shrink_as_extents_grow_are_refused(tmp_path: Path) -> None
     path = _written(tmp_path, "rest", nodes, {"x": ["b", "n", 32], "z": [1, 96, 32]}, [end])
     with pytest.raises(BuildError, match="smaller for the greatest"):
         _compiled(path, [{"n": 24}, {"n": 41}, {"n": 90}], (OpenExtent("n", 0, 1, 1, 90),))
+
+
+def test_rows_of_a_batch_of_images_are_numbered_through(tmp_path: Path) -> None:
+    import onnxruntime
+
+    weight = np.random.default_rng(0).standard_normal((32, 16, 1, 1), np.float32) / 4
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["y"])]
+    path = _written(tmp_path, "rows", nodes, {"x": ["b", 16, "n", "m"]}, [numpy_helper.from_array(weight, "w")])
+    dimensions = [BATCH, OpenExtent("n", 0, 2, 1, 40), OpenExtent("m", 0, 3, 1, 40)]
+    drawn = ((2, 9, 24), (3, 17, 11), (4, 26, 19), (2, 13, 31), (5, 40, 40))
+    points = [dict(zip("bnm", point, strict=True)) for point in drawn]
+    executable, made = _compiled(path, points, dimensions, "x={}x16x{}x{}")
+    assert "vectors" in {each.program.split(".")[0] for each in made.calls}
+    session = onnxruntime.InferenceSession(str(path))
+    for batch, *image in ((1, 1, 1), (5, 3, 7), (4, 39, 40)):
+        x = np.random.default_rng(batch).standard_normal((batch, 16, *image), np.float32)
+        np.testing.assert_allclose(executable.run(x)["y"], session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
+def test_shapes_that_formulas_make_empty_are_looked_at(tmp_path: Path) -> None:
+    """At one row a window of two has no place, where the formula of the others says that there are no rows."""
+    nodes = [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2], strides=[2])]
+    path = _written(tmp_path, "pool", nodes, {"x": [2, 8, "n"]})
+    points = [{"n": n} for n in (10, 17, 23, 31, 40)]
+    with pytest.raises(ModelError, match="a window of 2 elements is larger than the 1"):
+        _compiled(path, points, [OpenExtent("n", 0, 2, 1, 40)], "x=2x8x{}")
+    executable, _ = _compiled(path, points, [OpenExtent("n", 0, 2, 2, 40)], "x=2x8x{}")
+    assert executable.run(np.ones((2, 8, 3), np.float32))["y"].shape == (2, 8, 1)
+
+
+def test_a_program_that_is_another_at_some_extents_is_at_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kintune.compiler.graph import open_plan
+    from kintune.compiler.programs.registry import program_named
+    from kintune.search.sketch_program import program_of
+
+    def of_its_extents(sketch: Any, modules: Sequence[Any], candidate: Any) -> list[Any]:
+        if not (name := program_of(sketch)):
+            return []
+        program, variant = program_named(name)
+        rule = list(program.rule(modules[-1], variant, Processor.of(host_extensions() or (), 1)))
+        return [program.write(module, variant, each) for module, each in zip(modules, rule, strict=False)]
+
+    path = _written(tmp_path, "product", [helper.make_node("MatMul", ["x", "first"], ["y"])], {"x": ["b", "n", 32]})
+    monkeypatch.setattr(open_plan, "_open_ended", of_its_extents)
+    with pytest.raises(BuildError, match="programs are not written for all extents") as refused:
+        _compiled(path, POINTS, (ROWS, BATCH))
+    assert len(refused.value.at_fault) == 1

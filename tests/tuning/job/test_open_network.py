@@ -95,8 +95,9 @@ def test_a_result_takes_any_shape_of_a_range(model: Path, tmp_path: Path) -> Non
         executable.run({"ids": np.zeros((1, 97), np.int64), "mask": np.zeros((1, 97), np.float32)})
 
 
-def test_a_network_of_another_form_at_some_extents_is_refused_as_input(tmp_path: Path) -> None:
-    import kintune as kt
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another network for more than thirty rows."""
 
     def branch(operators: list[str], name: str) -> Any:
         names = ["x", *(f"{name}{at}" for at in range(len(operators)))]
@@ -114,10 +115,42 @@ def test_a_network_of_another_form_at_some_extents_is_refused_as_input(tmp_path:
     numbers = [numpy_helper.from_array(np.array(value, np.int64), key) for key, value in (("one", 1), ("thirty", 30))]
     ends = [helper.make_tensor_value_info(key, TensorProto.FLOAT, [1, "n", 8]) for key in "xy"]
     graph = helper.make_graph(nodes, "branches", ends[:1], ends[1:], numbers)
-    path = tmp_path / "branches.onnx"
+    path = tmp_path_factory.mktemp("branches") / "branches.onnx"
     proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
     path.write_bytes(proto.SerializeToString())
-    loaded = kt.load(path, shapes={"x": (1, range(1, 101), 8)})
+    return path
+
+
+def test_a_network_of_another_form_at_some_extents_is_refused_as_input(branches: Path, tmp_path: Path) -> None:
+    import kintune as kt
+
+    loaded = kt.load(branches, shapes={"x": (1, range(1, 101), 8)})
     with pytest.raises(InputError, match="not the same for all extents: kernels relu or fused_tir_sin_softmax;"):
         loaded.compile(output=str(tmp_path / "b.kt"), records=str(tmp_path / "records.json"), progress=False)
     assert not (tmp_path / "b.kt").exists()
+
+
+def test_shapes_that_nobody_names_become_ranges(model: Path, tmp_path: Path) -> None:
+    import kintune as kt
+
+    records = str(tmp_path / "records.json")
+    result = kt.load(model).compile(output=str(tmp_path / "words.kt"), records=records, progress=False)
+    (said,) = [note for note in result.report.notes if "leaves shapes open" in note]
+    assert "chose ids={1..4}x{1..512}; --shape names others" in said
+    assert result.open().inputs[0].ranges == ((1, 4, 1), (1, 512, 1))
+
+
+def test_where_no_range_can_be_chosen_other_shapes_run_in_onnxruntime(branches: Path, tmp_path: Path) -> None:
+    import onnxruntime
+
+    import kintune as kt
+
+    records = str(tmp_path / "records.json")
+    result = kt.load(branches).compile(output=str(tmp_path / "b.kt"), records=records, progress=False)
+    said = "; ".join(result.report.notes)
+    assert "chose x=1x64x8; --shape names others; onnxruntime runs inputs of any other shape" in said
+    assert "not for x=1x{1..512}x8: a result for these was wrong" in said
+    executable, session = result.open(), onnxruntime.InferenceSession(str(branches))
+    for length in (64, 5, 900):
+        x = np.random.default_rng(length).standard_normal((1, length, 8), np.float32)
+        np.testing.assert_allclose(executable.run({"x": x})["y"], session.run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)

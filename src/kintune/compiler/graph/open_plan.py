@@ -126,7 +126,13 @@ def _assembled(
     target: tvm.target.Target,
     threads: int,
 ) -> PlannedProgram:
-    plan, general, greatest = _general(points, dimensions, _programs(points, chosen, target), target)
+    written = _programs(points, chosen, target)
+    try:
+        plan, general, greatest = _general(points, dimensions, written, target)
+    except Unlike as unlike:
+        if at_fault := _of_several_forms(points, written):
+            raise BuildError(f"programs are not written for all extents: {unlike}", at_fault) from unlike
+        raise
     kernels = tvm.transform.Sequential(default_schedules(target))(with_a_kernel(general))
     library = build_kernels(kernels, target, (), threads)
     empty = _may_be_empty(plan)
@@ -260,18 +266,20 @@ def modules_at(points: Sequence[LoweredPoint]) -> dict[str, list[list[tvm.IRModu
 
 def is_open(sketch: Sketch, candidate: Candidate, modules: Sequence[Sequence[tvm.IRModule]]) -> bool:
     """Whether the program of a candidate is written for any extents between those of a workload's modules."""
-    return all(_is_one(_open_ended(sketch, each, candidate)) for each in modules)
+    return all(_open_ended(sketch, [each[0], each[-1]], candidate) for each in modules)
 
 
-def _is_one(written: Sequence[tvm.IRModule]) -> bool:
-    """Whether what was written at each point makes one function."""
-    if not written:
-        return False
-    try:
-        generalise(written, [{}] * len(written))
-    except Unlike:
-        return False
-    return True
+def _of_several_forms(points: Sequence[LoweredPoint], written: Sequence[Mapping[str, tvm.tirx.PrimFunc]]) -> set[str]:
+    """The workloads (digests) whose programs, as written at each point, do not make one function."""
+    found = set()
+    for names, digests, _ in _kernels_alike(points):
+        functions = [each.get(name) for each, name in zip(written, names, strict=True)]
+        try:
+            if None not in functions:
+                generalise([tvm.IRModule({"main": each}) for each in functions], [{}] * len(points))
+        except Unlike:
+            found.add(digests[-1])
+    return found
 
 
 def _kernels_alike(

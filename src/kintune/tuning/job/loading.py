@@ -57,7 +57,9 @@ def load_model(spec: JobSpec, target: tvm.target.Target) -> tuple[JobSpec, _Load
         return spec, load_quantised(spec, target)
     notes: list[str] = []
     for ref in (chosen, *narrower(chosen)):
+        shapes = spell_shapes({name: ref.any_shapes[name] for name in ref.assumed})
         if ref.ranges and spec.conservative:
+            notes = notes or [f"not for {shapes}: a result for these was wrong, or could not be compiled"]
             continue
         tried = msgspec.structs.replace(spec, model=ref)
         if not ref.ranges and may_run_in_onnxruntime(spec):
@@ -65,7 +67,6 @@ def load_model(spec: JobSpec, target: tvm.target.Target) -> tuple[JobSpec, _Load
             tried = msgspec.structs.replace(tried, options=options)
         elif spec.handed_over:
             continue
-        shapes = spell_shapes({name: ref.any_shapes[name] for name in ref.assumed})
         try:
             networks, handed_over, made = load_quantised(tried, target)
         except ModelError as error:
