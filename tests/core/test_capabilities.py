@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kintune.core.capabilities import CPU, GPU, Capabilities, capabilities_of, kind_named
+from kintune.core.capabilities import CPU, GPU, Capabilities, capabilities_of, kind_named, vector_shape
 from kintune.core.measurement_protocol import FLUSHED, DeviceType
 from kintune.errors import TargetError
 
@@ -81,3 +81,20 @@ def test_any_json_is_a_target_or_refused(value: Any) -> None:
 )
 def test_the_kind_is_seen_in_what_the_user_calls_a_device(words: tuple[str, ...], kind: str) -> None:
     assert kind_named(*words) == kind
+
+
+@pytest.mark.parametrize(
+    ("extensions", "lanes", "registers"),
+    [
+        (("sse4_2",), 4, 16),
+        (("avx", "sse4_2"), 8, 16),
+        (("avx2",), 8, 16),
+        (("avx2", "avx512f"), 16, 32),
+        (("asimd",), 4, 32),
+        (("dotprod", "neon"), 4, 32),
+    ],
+)
+def test_the_extensions_tell_the_vectors_and_how_many_there_are(
+    extensions: tuple[str, ...], lanes: int, registers: int
+) -> None:
+    assert vector_shape(extensions) == (lanes, registers)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kintune.core.config import COMPILE_FIELDS, PolicyName, TuneConfig
-from kintune.core.constraints import check_fields, fields_of
+from kintune.core.constraints import Section, Shown, check_fields, described, fields_of, limited, option
 from kintune.errors import InputError
 from kintune.scheduler.policies import POLICIES
 
@@ -122,3 +122,30 @@ def test_a_field_without_a_default_has_none() -> None:
     assert (fields["name"].default, fields["name"].optional, fields["name"].kind) == (None, False, str)
     assert (fields["count"].default, fields["count"].optional, fields["count"].kind) == (3, True, int)
     assert (fields["size"].kind, fields["size"].optional) == (int, True)
+
+
+class Told(msgspec.Struct):
+    """Options that are told in each way."""
+
+    size: Annotated[int, option("Its size.", Section.TARGET, ge=1, told="of size {}", without="any size")] = 1
+    of_whom: Annotated[str, option("Its owner.", Section.OTHER)] = "a"
+    quiet: Annotated[int, option("Told elsewhere.", Section.OTHER, told="")] = 0
+    plain: int = 0
+
+
+def test_options_that_are_not_the_default_are_told() -> None:
+    assert described(Told()) == []
+    assert described(Told(size=2, quiet=3, plain=4)) == ["of size 2"]
+    assert described(Told(of_whom="b")) == ["Of whom: b"]
+
+
+def test_an_option_has_its_limits_and_how_it_is_shown() -> None:
+    shown = Shown(section=Section.TARGET, told="of size {}", without="any size")
+    assert fields_of(Told)["size"].meta == msgspec.Meta(description="Its size.", ge=1, extra={"shown": shown})
+    assert fields_of(Told)["plain"].shown == Shown(told="")
+
+
+def test_a_limited_option_has_other_limits_and_is_shown_alike() -> None:
+    shown = Shown(section=Section.TARGET, told="of size {}")
+    expected = msgspec.Meta(description="Its size.", gt=0, le=9, extra={"shown": shown})
+    assert limited(Told, "size", gt=0, le=9) == expected

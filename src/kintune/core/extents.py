@@ -34,7 +34,10 @@ class Quotient(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         text = " + ".join(name if step == 1 else f"{step} * {name}" for name, step in self.steps)
-        text += f" {'+' if self.constant > 0 else '-'} {abs(self.constant)}" if self.constant else ""
+        if self.constant > 0:
+            text += f" + {self.constant}"
+        elif self.constant < 0:
+            text += f" - {-self.constant}"
         alone = len(self.steps) == 1 and not self.constant
         whole = text if alone and (self.divisor == 1 or self.steps[0][1] == 1) else f"({text})"
         return whole if self.divisor == 1 else f"{whole} // {self.divisor}"
@@ -135,10 +138,9 @@ def fit_formula(
     columns = {each: [each.value(point) for point in points] for each in (*pairs, *many)}
     for count, tried in ((1, columns), (2, pairs)):
         if count + 1 >= len(points):
-            break
+            return None
         for chosen in itertools.combinations(tried, count):
-            solved = _solved(values, [columns[each] for each in chosen])
-            if solved is not None:
+            if solved := _solved(values, [columns[each] for each in chosen]):
                 constant, *coefficients = solved
                 products = [Product(by, each.factors) for each, by in zip(chosen, coefficients, strict=True)]
                 return Fit(Formula((*products, *([Product(constant)] if constant else []))))
@@ -149,11 +151,12 @@ def _telling(
     formula: Formula, others: Sequence[Formula], points: Sequence[Mapping[str, int]]
 ) -> Mapping[str, int] | None:
     """A point at which most of the others differ from the formula; None if none of them does between the points."""
+    first = points[0]
     most, telling = 0, None
-    for name in points[0]:
+    for name in first:
         extents = [point[name] for point in points]
         for extent in range(min(extents), max(extents)):
-            point = {**points[0], name: extent}
+            point = {**first, name: extent}
             differing = sum(each.value(point) != formula.value(point) for each in others)
             if differing > most:
                 most, telling = differing, point
@@ -179,17 +182,16 @@ def _quotient(
     width = at[high] - at[low]
     if not width or (divisor > 1 and 2 * divisor > width):
         return None
-    nearest = (2 * (values[high] - values[low]) * divisor + width) // (2 * width)
-    for step in (nearest, nearest - 1, nearest + 1):
-        if not step or math.gcd(step, divisor) > 1:
-            continue
-        # value <= (step * n + constant) / divisor < value + 1
-        least = max(divisor * value - step * n for value, n in zip(values, at, strict=True))
-        most = min(divisor * (value + 1) - 1 - step * n for value, n in zip(values, at, strict=True))
-        if least <= most:
-            doubt = _between(step, divisor, (least, most), range(at[low], at[high]))
-            return Quotient(((name, step),), _usual(least, most, divisor), divisor), doubt
-    return None
+    step = (2 * (values[high] - values[low]) * divisor + width) // (2 * width)
+    if math.gcd(step, divisor) > 1:
+        return None
+    # value <= (step * n + constant) / divisor < value + 1
+    least = max(divisor * value - step * n for value, n in zip(values, at, strict=True))
+    most = min(divisor * (value + 1) - 1 - step * n for value, n in zip(values, at, strict=True))
+    if least > most:
+        return None
+    doubt = _between(step, divisor, (least, most), range(at[low], at[high]))
+    return Quotient(((name, step),), _usual(least, most, divisor), divisor), doubt
 
 
 def _usual(least: int, most: int, divisor: int) -> int:
@@ -197,7 +199,7 @@ def _usual(least: int, most: int, divisor: int) -> int:
     for usual in (0, divisor - 1):
         if least <= usual <= most:
             return usual
-    return least if least > 0 else most
+    return min(least, most, key=abs)
 
 
 def _between(step: int, divisor: int, constants: tuple[int, int], extents: range) -> int | None:
@@ -230,7 +232,7 @@ def _solved(values: Sequence[int], columns: Sequence[Sequence[int]]) -> tuple[in
     found = []
     for column, own in enumerate(matrix[: len(columns)]):
         coefficient, rest = divmod(own[-1], own[column])
-        if rest or not coefficient:
+        if rest:
             return None
         found.append(coefficient)
     return first[-1] - sum(by * each for by, each in zip(found, first[:-1], strict=True)), *found
