@@ -162,6 +162,7 @@ def test_the_formula_of_an_extent_is_that_alone() -> None:
         ([7], [3], "7", None),
         ([7, 10], [2, 3], "(3 * n + 1)", None),  # as near as points can be
         ([5, 7], [10, 14], "n // 2", 11),  # as near as they can be for a quotient by two
+        ([7, 5], [14, 10], "n // 2", 11),
         ([9, 25, 100], [3, 5, 10], "n * n", None),
         ([12, 28, 103], [3, 5, 10], "n * n + 3", None),
         ([3, 10, 50, 200], [3, 5, 10, 20], "n * (n // 2)", None),
