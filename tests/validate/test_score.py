@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -134,6 +135,24 @@ def test_an_order_is_answered_in_a_file(
     said = failures.get(module) or in_metrics.get(function, "")
     scores = {"total": -3.0, "split": 2.0 if held_back else 1.0}
     assert answer == {"score": None if said else scores[function], "failure": said}
+
+
+def test_a_model_runs_on_the_cpu_alone(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some builds of onnxruntime have other devices, which compute otherwise."""
+    given: list[Any] = []
+
+    class Session(onnxruntime.InferenceSession):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            given.append(named.get("providers"))
+            super().__init__(*arguments, **named)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    asked, answered = tmp_path / "order.json", tmp_path / "score.json"
+    asked.write_bytes(msgspec.json.encode(order(model, "total", "metrics.py")))
+    main([str(asked), str(answered)])
+    assert msgspec.json.decode(answered.read_bytes())["score"] == -3.0
+    assert given == [["CPUExecutionProvider"]]
 
 
 HANGS = """

@@ -131,7 +131,7 @@ def rebuilt(function: Any, changed: Any) -> Any:
 
 
 def test_what_is_written_otherwise_is_not_read() -> None:
-    """Loops from 1, or over a part; a buffer inside; no blocks at all."""
+    """Loops from 1, over a part, or without a variable; a buffer inside, or another name of one; no blocks at all."""
     import tvm
     from tvm import tirx
 
@@ -149,23 +149,39 @@ def test_what_is_written_otherwise_is_not_read() -> None:
         loop = nest.statement
         return tirx.For(loop.loop_var, loop.min, tirx.IntImm("int64", 3), loop.kind, loop.body)
 
-    def with_a_buffer(nest: Any) -> Any:
-        block, own = nest.block, buffer("own", (1,), "float32")
-        made = tvm.s_tir.SBlock(
-            block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init, [own]
-        )
+    def around(nest: Any, inside: Callable[[Any], Any]) -> Any:
         inner = nest.statement
         loops = []
         while isinstance(inner, tirx.For):
             loops.append(inner)
             inner = inner.body
-        found: Any = tvm.s_tir.SBlockRealize(inner.iter_values, inner.predicate, made)
+        found = inside(inner)
         for each in reversed(loops):
             found = tirx.For(each.loop_var, each.min, each.extent, each.kind, found)
         return found
 
-    assert len(nests_of(rebuilt(function, lambda nest: nest.statement)) or []) == 2
-    for changed in (late, short, with_a_buffer):
+    def remade(block: Any, realize: Any, *buffers: Any) -> Any:
+        made = tvm.s_tir.SBlock(
+            block.iter_vars, block.reads, block.writes, block.name_hint, block.body, block.init, *buffers
+        )
+        return tvm.s_tir.SBlockRealize(realize.iter_values, realize.predicate, made)
+
+    def with_a_buffer(nest: Any) -> Any:
+        own = buffer("own", (1,), "float32")
+        return around(nest, lambda realize: remade(nest.block, realize, [own]))
+
+    def with_another_name(nest: Any) -> Any:
+        (whole,) = nest.block.writes
+        alias = tvm.s_tir.MatchBufferRegion(tirx.decl_buffer((1, 1), "float32", "alias"), whole)
+        return around(nest, lambda realize: remade(nest.block, realize, [], [alias]))
+
+    def repeated(nest: Any) -> Any:
+        loop = nest.statement
+        more = tirx.Var("more", "int64")
+        return around(nest, lambda realize: tirx.For(more, loop.min, loop.extent, loop.kind, realize))
+
+    assert len(nests_of(rebuilt(function, lambda nest: around(nest, lambda realize: realize))) or []) == 2
+    for changed in (late, short, with_a_buffer, with_another_name, repeated):
         assert nests_of(rebuilt(function, changed)) is None
     nothing = tirx.PrimFunc([], tirx.Evaluate(tirx.IntImm("int32", 0)))
     assert nests_of(nothing) is None

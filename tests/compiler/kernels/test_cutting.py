@@ -91,13 +91,17 @@ def test_what_others_read_too_is_not_cut_off(form: str) -> None:
 
 
 def test_a_sum_with_a_prologue_is_read_by_those_that_ask_for_it() -> None:
-    from kintune.compiler.kernels.reading import joined
+    from kintune.compiler.kernels.reading import joined, require
+    from kintune.errors import BuildError
 
     module = module_of("")
     assert joined(module) is None
+    with pytest.raises(BuildError):
+        require(module)
     found = joined(module, prologues=True)
     assert found is not None
     assert found.found.prologue is not None
+    assert require(module, prologues=True).found.prologue is not None
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))

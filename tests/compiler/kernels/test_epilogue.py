@@ -156,6 +156,20 @@ def test_what_is_none_is_not_read(name: str) -> None:
     assert check(module_of((2, 3, 3), [name, "relu"])) == (name not in UNLIKE)
 
 
+@pytest.mark.parametrize(("rows", "known"), [(1, True), (2, False)])
+def test_the_first_row_alone_is_no_epilogue_of_several(rows: int, known: bool) -> None:
+    import tvm
+    from tvm import te
+
+    data, weight = te.placeholder((rows, 3), "float32", "data"), te.placeholder((3, 4), "float32", "weight")
+    k = te.reduce_axis((0, 3), "k")
+    sums = te.compute((rows, 4), lambda r, f: te.sum(data[r, k] * weight[k, f], axis=k), name="sums")
+    first = te.compute((4,), lambda at: sums[0, at] + 1.0, name="first")
+    function = te.create_prim_func([data, weight, first], index_dtype_override="int64")
+    function = function.with_attrs({"global_symbol": "main", "layout_free_buffers": [1]})
+    assert check(tvm.IRModule({"main": function})) == known
+
+
 @pytest.mark.parametrize(("by", "known"), [((3, 3), True), ((4, 3), False), ((3, 4), False), ((4, 4), False)])
 def test_the_last_two_axes_are_one_by_the_extent_of_the_last(by: tuple[int, int], known: bool) -> None:
     import tvm
@@ -167,7 +181,8 @@ def test_the_last_two_axes_are_one_by_the_extent_of_the_last(by: tuple[int, int]
     sums = te.compute((4, 3), lambda r, f: te.sum(data[r, k] * weight[k, f], axis=k), name="sums")
     merged = te.compute((12,), lambda at: sums[at // by[0], at % by[1]] + 1.0, name="merged")
     late = te.compute((11,), lambda at: sums[(at + 1) // by[0], (at + 1) % by[1]] + 1.0, name="late")
-    for result, is_known in ((merged, known), (late, False)):
+    fewer = te.compute((9,), lambda at: sums[at // by[0], at % by[1]] + 1.0, name="fewer")
+    for result, is_known in ((merged, known), (late, False), (fewer, False)):
         function = te.create_prim_func([data, weight, result], index_dtype_override="int64")
         function = function.with_attrs({"global_symbol": "main", "layout_free_buffers": [1]})
         assert check(tvm.IRModule({"main": function})) == is_known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -149,3 +150,37 @@ def test_a_copy_to_more_axes_is_no_border() -> None:
     )
     function = te.create_prim_func([data, border, padded], index_dtype_override="int64")
     assert not check(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}))
+
+
+NESTED: dict[str, Callable[..., Any]] = {
+    "the last ones together": lambda both, a, b, c, d: both(a, both(b, both(c, d))),
+    "the first ones together": lambda both, a, b, c, d: both(both(both(a, b), c), d),
+    "two and two": lambda both, a, b, c, d: both(both(a, b), both(c, d)),
+}
+
+
+@pytest.mark.parametrize("nested", NESTED)
+@pytest.mark.parametrize("is_strict", [False, True])
+@pytest.mark.parametrize("of_the_data", [False, True])
+def test_conditions_are_read_in_whatever_form_they_are_written(nested: str, is_strict: bool, of_the_data: bool) -> None:
+    """A sum of TVM's has them simplified."""
+    import tvm
+    from tvm import tirx
+
+    from kintune.compiler.kernels.blocks import nests_of
+    from kintune.compiler.kernels.padding_block import padding_of
+
+    module = block_of((3, 3), (1, 2), (2, 1), (FORMS[0], FORMS[3]), "", -2.5)
+    (nest,) = nests_of(module["main"]) or []
+    block = nest.block
+    _, inside, outside = block.body.value.args
+    conditions = []
+    for variable, before in zip(block.iter_vars, (1, 2), strict=True):
+        at, first = (variable.var - before, 0) if of_the_data else (variable.var, before)
+        conditions += [at > first - 1 if is_strict else at >= first, at < first + 3 if is_strict else at <= first + 2]
+    condition = NESTED[nested](tirx.And, *conditions)
+    body = tirx.BufferStore(block.body.buffer, tirx.if_then_else(condition, inside, outside), block.body.indices)
+    changed = tvm.s_tir.SBlock(block.iter_vars, block.reads, block.writes, block.name_hint, body)
+    found = padding_of(nest._replace(block=changed))
+    assert found is not None
+    assert (found.before, found.after) == ((1, 2), (2, 1))

@@ -417,6 +417,12 @@ WEIGHTS: list[Index] = [{"i": 1}, {"j": 1}, {"c": 1}, {"F": 1}]
         ({"F": 1}, DATA, WEIGHTS[:3], False),
         ({}, DATA, [*WEIGHTS[:2], {"c": 1}, *WEIGHTS[2:]], False),
         ({"j": 2}, DATA, [{"i": 1}, {"i": 1}, *WEIGHTS[2:]], False),
+        ({"i": 3, "j": 1}, [{"N": 1}, ROW, {"W": 1, "i": 1}, CHANNEL], WEIGHTS, False),
+        ({"j": 1}, [{"N": 1}, ROW, {"W": 1}, CHANNEL], WEIGHTS, True),
+        ({"H": 3, "i": 1, "j": 1}, [{"N": 1}, {"H": 2}, {"W": 2}, CHANNEL], WEIGHTS, True),
+        ({}, [{"N": 1}, {"H": 1, "F": 1, "i": 1}, COLUMN, CHANNEL], WEIGHTS, False),
+        ({"N": 2, "i": 1, "j": 1}, [{"N": 1}, CHANNEL], WEIGHTS[2:], False),
+        ({"i": 1}, DATA, [{}, *WEIGHTS[1:]], True),
     ],
 )
 def test_sums_that_are_nearly_convolutions(
@@ -430,6 +436,50 @@ def test_sums_that_are_nearly_convolutions(
         found = find(module)
         assert found is not None
         assert found.is_matrix
+
+
+@pytest.mark.parametrize(
+    ("extents", "data", "weights", "longer"),
+    [
+        ({"N": 2}, [{}, *DATA[1:]], WEIGHTS, (0, -1)),
+        ({"i": 1}, DATA, [{}, *WEIGHTS[1:]], (-1, 0)),
+    ],
+)
+def test_what_reads_the_first_of_several_alone_is_no_convolution(
+    extents: dict[str, int], data: list[Index], weights: list[Index], longer: tuple[int, int]
+) -> None:
+    assert not check_weighted_sum(loose_module(Loose({**EXTENTS, **extents}, data, weights, longer)), "dense")
+
+
+@pytest.mark.parametrize(
+    ("channel", "group", "known"), [("c", "G", True), ("c", "W", False), ("c", "H", False), ("F", "G", False)]
+)
+def test_groups_are_an_axis_of_the_data_the_weights_and_the_result(channel: str, group: str, known: bool) -> None:
+    extents = {"N": 1, "H": 3, "W": 3, "G": 3, "F": 2, "i": 2, "j": 2, **({"c": 2} if channel == "c" else {})}
+    of_channel: list[Index] = [{"c": 1}] if channel == "c" else []
+    weights: list[Index] = [{"i": 1}, {"j": 1}, *of_channel, {"F": 1}, {group: 1}]
+    module = loose_module(Loose(extents, [{"N": 1}, ROW, COLUMN, {"G": 1}, {channel: 1}], weights, (-1, -1)))
+    assert check_weighted_sum(module, "grouped") == known
+    assert not check_weighted_sum(module, "dense")
+    assert not check_weighted_sum(module, "depthwise")
+
+
+@pytest.mark.parametrize(("step", "known"), [(1, True), (2, False)])
+def test_a_product_for_each_row_of_an_image_reads_all_columns(step: int, known: bool) -> None:
+    from kintune.compiler.kernels.contraction import BATCHED
+    from kintune.compiler.kernels.reading import find
+
+    extents = {"N": 2, "H": 2, "W": 3, "F": 2, "c": 2}
+    data, weights = [{"N": 1}, {"H": 1}, {"W": step}, CHANNEL], [{"N": 1}, {"H": 1}, CHANNEL, {"F": 1}]
+    module = loose_module(Loose(extents, data, weights, (-1, -1)))
+    assert (find(module, kinds=(BATCHED,)) is not None) == known
+
+
+def test_a_result_of_one_axis_is_no_product_of_matrices() -> None:
+    from kintune.compiler.kernels.reading import find
+    from tests.support.products import product
+
+    assert find(product(columns=4, reduced=3, epilogue=False)) is None
 
 
 def test_what_sums_nothing_is_no_sum() -> None:
@@ -611,7 +661,7 @@ def blockwise_of(*, zeros: str = "", defect: str = "", after: bool = False) -> A
 
     product = Blockwise(bits=8, block=4, inputs=8, zeros=zeros)
     data, integers = te.placeholder((2, 3, 8), "float32", "data"), te.placeholder((8, 5), "uint8", "integers")
-    scales, points = te.placeholder((2, 5), "float32", "scales"), te.placeholder((2, 5), "float32", "points")
+    scales, points, more = (te.placeholder((2, 5), "float32", name) for name in ("scales", "points", "more"))
     k = te.reduce_axis((0, 8), "k")
 
     def term(*at: Any) -> Any:
@@ -620,7 +670,11 @@ def blockwise_of(*, zeros: str = "", defect: str = "", after: bool = False) -> A
         centred = integer + zero if defect == "added zeros" else integer - zero
         if defect == "zeros twice":
             centred = integer - (zero + zero)
+        if defect == "further zeros":
+            centred = integer - (zero + more[k // 4, at[-1]])
         scale = scales[k // 4, at[-1]]
+        if defect == "further scales":
+            scale = scale + more[k // 4, at[-1]]
         weight = centred + scale if defect == "added scales" else centred * scale
         read = data[(*at[:-1], k)]
         if defect == "data of data":
@@ -632,7 +686,7 @@ def blockwise_of(*, zeros: str = "", defect: str = "", after: bool = False) -> A
     result = topi.nn.relu(topi.add(sums, tvm.tirx.const(1.0, "float32"))) if after else sums
     if defect == "two sums":
         result = topi.add(sums, te.compute((2, 3, 5), lambda *at: te.sum(term(*at), axis=k), name="more", attrs=text))
-    operands = [data, integers, scales, *([points] if zeros else [])]
+    operands = [data, integers, scales, *([points] if zeros else []), *([more] if "further" in defect else [])]
     function = te.create_prim_func([*operands, result], index_dtype_override="int64").with_attr("global_symbol", "main")
     marks = [1] if defect == "scales are data" else list(range(1, len(operands)))
     return tvm.IRModule({"main": function.with_attr("layout_free_buffers", marks)})
@@ -673,13 +727,15 @@ def test_blockwise_products_are_what_their_reading_says(zeros: str, after: bool)
         "two sums",
         "scales are data",
         "zeros twice",
+        "further zeros",
+        "further scales",
     ],
 )
 def test_blockwise_products_that_are_made_otherwise_are_not_claimed(defect: str) -> None:
     from kintune.compiler.kernels.contraction import OF_BLOCKWISE, narrow_sums
     from kintune.compiler.kernels.reading import joined
 
-    module = blockwise_of(defect=defect, zeros="real" if defect == "zeros twice" else "")
+    module = blockwise_of(defect=defect, zeros="real" if defect in ("zeros twice", "further zeros") else "")
     assert bool(narrow_sums(module["main"])) == (defect != "no annotation")
     assert joined(module, OF_BLOCKWISE) is None
 
