@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,9 @@ _ONE, _SIDE, _FEW = 1, 224, 64
 
 _SMALL = {_SIDES: 160, _SAMPLES: 4096, _STEPS: 16}
 """The least extents where a network is not the same for smaller ones, since a window does not fit, for example."""
+
+_ROWS = (48, 32)
+"""The rows of pixels of a line of text, as recognisers of text take them."""
 
 _CHANNELS = (1, 3, 4)
 _IS_BATCH = ("batch", "bs")
@@ -92,13 +96,22 @@ def assumed(ref: ModelRef) -> ModelRef:
 
 
 def narrower(ref: ModelRef) -> Iterator[ModelRef]:
-    """The model with fewer of the extents that were assumed: not small ones, then one batch, and then one of each."""
-    larger = {name: _larger(shape) for name, shape in ref.any_shapes.items()}
-    batches = {name: _fixed(shape, only=_BATCH) for name, shape in larger.items()}
-    for shapes in (larger, batches, {name: _fixed(shape) for name, shape in batches.items()}):
-        if shapes != ref.any_shapes:
-            ref = msgspec.structs.replace(ref.with_combinations([shapes]), assumed=ref.assumed)
-            yield ref
+    """The model with fewer of the extents that were assumed, those with most of them first, and last with one of each.
+
+    Without small extents, or with one batch; then for images of lines of text, which have few rows.
+    """
+    one, few = partial(_fixed, only=_BATCH), partial(_fixed, only=None)
+    lines = [partial(_line, rows=rows) for rows in _ROWS]
+    tried: list[tuple[Callable[[AnyShape], AnyShape], ...]] = [(_larger,), (one,), (one, _larger)]
+    tried += [*((line,) for line in lines), (few,), *((line, few) for line in lines)]
+    seen = [ref.any_shapes]
+    for changes in tried:
+        shapes = ref.any_shapes
+        for change in changes:
+            shapes = {name: change(shape) for name, shape in shapes.items()}
+        if shapes not in seen:
+            seen.append(shapes)
+            yield msgspec.structs.replace(ref.with_combinations([shapes]), assumed=ref.assumed)
 
 
 def possible_inputs(
@@ -164,6 +177,14 @@ def _usual(extents: range) -> int:
     """The extent in place of a range."""
     usual = _ONE if extents == _BATCH else _SIDE if extents.step == _SIDES.step else _FEW
     return min(max(usual, extents[0]), extents[-1])
+
+
+def _line(shape: AnyShape, rows: int) -> AnyShape:
+    """An image of so many rows and any width, in place of one whose height and width are open."""
+    if shape.count(_SIDES) < 2:
+        return shape
+    first = shape.index(_SIDES)
+    return (*shape[:first], rows, *shape[first + 1 :])
 
 
 def _larger(shape: AnyShape) -> AnyShape:

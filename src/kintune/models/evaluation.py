@@ -138,15 +138,16 @@ def _model(node: NodeProto, values: Sequence[NDArray[Any] | None], opset: int) -
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-def open_session(model: ModelProto) -> onnxruntime.InferenceSession:
-    """A session on one CPU thread that does not optimise the graph, and logs fatal errors alone.
+def open_session(model: ModelProto, *, folds: bool = False) -> onnxruntime.InferenceSession:
+    """A session on one CPU thread that does not optimise the graph, unless it `folds`, and logs fatal errors alone.
 
     Products of bytes do not saturate on any processor.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_BASIC if folds else level.ORT_DISABLE_ALL
     options.log_severity_level = LOG_FATAL
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

@@ -114,11 +114,11 @@ def _state_defaults(model: ModelProto, operators: set[str], opset: int) -> None:
 
 
 def _bind_weights(module: tvm.IRModule, model: OnnxModel, names: list[str]) -> tvm.IRModule:
-    """Replace the parameters that are weights by constants."""
+    """Replace the parameters that are weights by constants; positions become the last parameters."""
     main = module["main"]
     bound = {}
     for name, parameter in zip(names, main.params, strict=True):
-        if name not in model.inputs:
+        if name not in model.inputs and name not in model.positions:
             bound[parameter] = tvm.runtime.tensor(np.ascontiguousarray(model.weights[name]))
     module = relax.transform.BindParams("main", bound)(module)
     module["main"] = module["main"].with_attr("num_input", len(model.inputs))

@@ -52,6 +52,7 @@ def complete_model(
     onnx_path: str | None = None,
     exported_path: str | None = None,
     opset: int = 0,
+    positions: Sequence[NDArray[Any]] = (),
 ) -> ImportedModel:
     """Makes the model that `ref` names of its imported module and the names of its inputs and outputs.
 
@@ -77,6 +78,7 @@ def complete_model(
         constants={name: store_constant(name, values, typed=True) for name, values in constants.items()},
         checks=guarded.checks,
         graph=imported.graph,
+        positions=tuple(positions),
     )
 
 
@@ -107,7 +109,7 @@ def _signature(
     fields = list(returned.fields) if isinstance(returned, relax.TupleType) else [returned]
     if len(fields) != len(outputs):
         raise ModelError(f"{label}: has {len(outputs)} outputs, but {len(fields)} after import")
-    read = tuple(_tensor(label, name, parameter.ty) for name, parameter in zip(inputs, main.params, strict=True))
+    read = tuple(_tensor(label, name, parameter.ty) for name, parameter in zip(inputs, main.params, strict=False))
     return (
         with_kinds(module, read),
         tuple(_tensor(label, name, field) for name, field in zip(outputs, fields, strict=True)),

@@ -18,10 +18,11 @@ from kintune.models.ref import EXPORTED, ONNX, ZOO
 __all__ = ["load"]
 
 
-def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
+def load(ref: ModelRef, cache: Path | None = None, *, positions: bool = False) -> ImportedModel:
     """Import the model that `ref` names, with its only combination of shapes.
 
-    Networks of the zoo are written into `cache` first (default: the user's cache directory), once.
+    Networks of the zoo are written into `cache` first (default: the user's cache directory), once.  With `positions`,
+    what follows from open extents is no constant (see `open_positions`), in ONNX files.
 
     Raises:
         ModelError: when the model cannot be used; `UnsupportedOperators`, `UnsupportedValues` and `ShapeError` are
@@ -31,7 +32,7 @@ def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
     if ref.more_shapes:
         raise ShapeError(f"{ref.name}: one combination of shapes is needed here, not {len(ref.combinations)}")
     if ref.kind in (ONNX, ZOO):
-        return _load_onnx(ref, onnx_path_of(ref, cache))
+        return _load_onnx(ref, onnx_path_of(ref, cache), positions)
     if ref.kind == EXPORTED:
         from kintune.models.import_torch import load_exported
 
@@ -39,8 +40,8 @@ def load(ref: ModelRef, cache: Path | None = None) -> ImportedModel:
     raise ModelError(f"{ref.name}: {ref.kind!r} is no kind of model")
 
 
-def _load_onnx(ref: ModelRef, path: Path) -> ImportedModel:
-    source = read(path, ref.shapes, ref.constants, own=ref.reads_other_files)
+def _load_onnx(ref: ModelRef, path: Path, positions: bool) -> ImportedModel:
+    source = read(path, ref.shapes, ref.constants, own=ref.reads_other_files, positions=positions)
     _check_numbers(path, source.proto.graph)
     return complete_model(
         ref,
@@ -51,6 +52,7 @@ def _load_onnx(ref: ModelRef, path: Path) -> ImportedModel:
         constants=source.constants,
         onnx_path=str(path),
         opset=source.opset,
+        positions=tuple(source.positions.values()),
     )
 
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     import tvm
+    from numpy.typing import NDArray
 
     from kintune.core.model import Constant, IndexCheck, Tensor
     from kintune.models.source_graph import GraphNode
@@ -32,7 +35,8 @@ class ImportedModel:
 
     `sources` maps the name of a variable in `main` to the name of the tensor that it holds or helps to compute.
     `nodes` maps that tensor to the user's node, as messages name it (`Conv 'layer1/conv'`).  Unknown ones are left out.
-    `graph` has the nodes of the user's graph in the file's order.
+    `graph` has the nodes of the user's graph in the file's order.  `positions` has the values of further parameters of
+    `main`, the last ones, which are weights that lowering does not fold.
     """
 
     name: str
@@ -48,3 +52,4 @@ class ImportedModel:
     constants: dict[str, Constant] = field(default_factory=dict)
     checks: tuple[IndexCheck, ...] = ()
     graph: tuple[GraphNode, ...] = ()
+    positions: tuple[NDArray[Any], ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from kintune.models.foreign_operators import is_only_foreign
 from kintune.models.graph_file import GraphFile, open_graph, readable_names
 from kintune.models.index_check import check_constant_indices
 from kintune.models.onnx_nodes import DEFAULT_DOMAINS, describe_node, nodes, subgraphs
+from kintune.models.open_positions import take_positions_out
 from kintune.models.shapes import bind, fit_constants, with_constants
 from kintune.models.slimming import slim
 from kintune.models.source_graph import GraphNode, onnx_graph
@@ -47,7 +48,8 @@ class OnnxModel:
     `proto` holds the graph.  `inputs` names its true inputs in order, with their shapes; what else `proto` declares as
     an input is a large weight, to be taken from `weights`.  `opset` is the version of the default operator set.
     `constants` has the inputs of the file that were bound to values, in the file's types and shapes.  `graph` has the
-    nodes of the file, before simplification; those of loops that are written out a step at a time.
+    nodes of the file, before simplification; those of loops that are written out a step at a time.  `positions` has the
+    values of inputs of `proto` that nothing may be folded into.
     """
 
     path: Path
@@ -58,6 +60,7 @@ class OnnxModel:
     opset: int
     constants: dict[str, NDArray[Any]]
     graph: tuple[GraphNode, ...] = ()
+    positions: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
 _last: list[tuple[object, OnnxModel]] = []
@@ -70,11 +73,12 @@ def read(
     constants: Mapping[str, Constant] | None = None,
     *,
     own: bool = False,
+    positions: bool = False,
 ) -> OnnxModel:
     """Read the file at `path`; `shapes` binds the dimensions that it leaves open, `constants` the values of inputs.
 
     With `own`, it is the user's own file: its weights may lie in other files, also behind the links of a Hugging Face
-    cache.
+    cache.  With `positions`, what follows from open extents is not folded (see `take_positions_out`).
 
     Large weights that nothing is folded into stay out of `proto`, so that they are held once, or only mapped.  A graph
     in which operators of other domains do all of the work is not simplified.
@@ -86,12 +90,12 @@ def read(
             not for an input or does not fit it, or an index that is constant and out of range.
         ShapeError: an open dimension that is not bound, or a shape that contradicts the model.
     """
-    key = _identity(path), dict(shapes), {name: each.digest for name, each in (constants or {}).items()}, own
+    key = _identity(path), dict(shapes), {name: each.digest for name, each in (constants or {}).items()}, own, positions
     if _last and _last[0][0] == key:
         return _last[0][1]
     _last.clear()
     with readable_names(path):
-        model = _prepare(open_graph(path, own=own), shapes, constants or {})
+        model = _prepare(open_graph(path, own=own), shapes, constants or {}, positions)
     if sum(values.nbytes for values in model.weights.values()) <= _MOST_KEPT_BYTES:
         _last.append((key, model))
     return model
@@ -106,7 +110,9 @@ def _identity(path: Path) -> tuple[object, ...]:
     return path, about.st_ino, about.st_size, about.st_mtime_ns
 
 
-def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant]) -> OnnxModel:
+def _prepare(
+    file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Constant], positions: bool
+) -> OnnxModel:
     values = fit_constants(str(file.path), file.graph, constants)
     fixed = bind(str(file.path), file.graph, with_constants(str(file.path), shapes, values), file.weights)
     file = file.bound(values)
@@ -116,15 +122,17 @@ def _prepare(file: GraphFile, shapes: Mapping[str, tuple[int, ...]], constants: 
     proto = file.assemble(outside=outside_weights.keys())
     if is_only_foreign(proto):  # it cannot be imported, and a forest of trees may be large
         return _model(file, proto, fixed, values, digest, file.graph.graph)
+    kept = take_positions_out(proto, outside_weights, _opset(proto)) if positions else {}
+    outside_weights |= kept
     proto = slim(proto, str(file.path), outside_weights)
-    opset = next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0)
+    opset = _opset(proto)
     graph = file.graph.graph
     while unrolled := unroll(proto, opset):  # again, since what a loop computes may tell how often another one runs
         graph = unrolled.graph
         proto = slim(unrolled, str(file.path), outside_weights)
     check_constant_indices(str(file.path), proto, outside_weights)
     _check_sizes(str(file.path), proto)
-    return _model(file, proto, fixed, values, digest, graph)
+    return replace(_model(file, proto, fixed, values, digest, graph), positions=kept)
 
 
 def _model(
@@ -136,17 +144,20 @@ def _model(
     graph: GraphProto,
 ) -> OnnxModel:
     outside = {value.name for value in proto.graph.input} - fixed.keys()
-    opset = next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0)
     return OnnxModel(
         path=file.path,
         proto=proto,
         inputs=fixed,
         weights={name: values for name, values in file.weights.items() if name in outside},
         digest=digest,
-        opset=opset,
+        opset=_opset(proto),
         constants=values,
         graph=onnx_graph(graph),
     )
+
+
+def _opset(proto: ModelProto) -> int:
+    return next((entry.version for entry in proto.opset_import if entry.domain in DEFAULT_DOMAINS), 0)
 
 
 def _check_sizes(label: str, proto: ModelProto) -> None:

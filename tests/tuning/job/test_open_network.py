@@ -154,3 +154,55 @@ def test_where_no_range_can_be_chosen_other_shapes_run_in_onnxruntime(branches: 
     for length in (64, 5, 900):
         x = np.random.default_rng(length).standard_normal((1, length, 8), np.float32)
         np.testing.assert_allclose(executable.run({"x": x})["y"], session.run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_detector_takes_images_of_any_size(tmp_path: Path) -> None:
+    """Its grids follow from the image: for one size they are constants, of two resolutions in one tensor."""
+    import onnxruntime
+
+    import kintune as kt
+
+    rng = np.random.default_rng(0)
+    node, nodes, grids, maps = helper.make_node, list[Any](), [], []
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape, np.float32) / 5, name)
+        for name, shape in {"w0": (16, 3, 3, 3), "w1": (16, 16, 3, 3)}.items()
+    ]
+    for name, value in {"zero": 0, "one": 1, "a2": 2, "a3": 3, "flat": [0, 16, -1], "row": [1, 1, -1]}.items():
+        weights.append(numpy_helper.from_array(np.array(value, np.int64), name))
+    weights.append(numpy_helper.from_array(np.float32(0.5), "half"))
+    for level, before in enumerate(("image", "f0")):
+        f = f"f{level}"
+        nodes += [
+            node("Conv", [before, f"w{level}"], [f], strides=[2, 2], pads=[1, 1, 1, 1]),
+            node("Shape", [f], [f"shape{level}"]),
+            node("Gather", [f"shape{level}", "a2"], [f"h{level}"]),
+            node("Gather", [f"shape{level}", "a3"], [f"v{level}"]),
+            node("Mul", [f"h{level}", f"v{level}"], [f"n{level}"]),
+            node("Range", ["zero", f"n{level}", "one"], [f"places{level}"]),
+            node("Cast", [f"places{level}"], [f"numbers{level}"], to=TensorProto.FLOAT),
+            node("Add", [f"numbers{level}", "half"], [f"grid{level}"]),
+            node("Reshape", [f"grid{level}", "row"], [f"grids{level}"]),
+            node("Reshape", [f, "flat"], [f"map{level}"]),
+        ]
+        grids.append(f"grids{level}")
+        maps.append(f"map{level}")
+    nodes += [
+        node("Concat", grids, ["grid"], axis=2),
+        node("Concat", maps, ["map"], axis=2),
+        node("Mul", ["map", "grid"], ["boxes"]),
+    ]
+    ends = [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, "height", "width"])]
+    out = [helper.make_tensor_value_info("boxes", TensorProto.FLOAT, None)]
+    path = tmp_path / "detector.onnx"
+    graph = helper.make_graph(nodes, "detector", ends, out, weights)
+    proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+    path.write_bytes(proto.SerializeToString())
+    records = str(tmp_path / "records.json")
+    result = kt.load(path).compile(output=str(tmp_path / "detector.kt"), records=records, progress=False)
+    executable, session = result.open(), onnxruntime.InferenceSession(str(path))
+    assert executable.inputs[0].ranges == ((1, 4, 1), (3, 3, 0), (32, 640, 32), (32, 640, 32))
+    for shape in ((1, 3, 32, 32), (2, 3, 96, 64), (1, 3, 256, 416)):
+        x = rng.standard_normal(shape, np.float32)
+        wanted = session.run(None, {"image": x})[0]
+        np.testing.assert_allclose(executable.run(x)["boxes"], wanted, rtol=1e-3, atol=1e-3 * np.abs(wanted).max())

@@ -26,7 +26,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.norm_rules import NORM
-from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, pieces_of
+from kintune.compiler.graph.pieces import JOINS, SLICES, STRIDED_JOINS, least_strided, pieces_of
 from kintune.compiler.graph.rewriting import CALL_KERNEL, Bindings, operator_of, static_shape, variables_in, with_main
 from kintune.compiler.kernels.blocks import loads_in
 from kintune.compiler.kernels.contraction import OF_BYTES, narrow_sums
@@ -83,6 +83,7 @@ class _Calls(Bindings):
         super().__init__()
         self._module = module
         self._chains: dict[relax.Var, _Chain] = {}
+        self._least_strided = least_strided(module["main"])
         self._results = set(variables_in(module["main"].body.body))
         for block in module["main"].body.blocks:
             self.learn(block)
@@ -212,7 +213,7 @@ class _Calls(Bindings):
         Then its parts may be computed in place (see `strided_pieces`).
         """
         size = math.prod(static_shape(variable) or (0,)) * numpy_dtype(str(variable.ty.dtype)).itemsize
-        if size < LEAST_STRIDED or not self._is_mostly_computed(variable):
+        if size < self._least_strided or not self._is_mostly_computed(variable):
             return False
         readers = [self._function(reader) for reader in self.readers(variable) if reader is not None]
         return all(reader is not None and _pattern_of(reader) > Fusion.INJECTIVE for reader in readers)

@@ -8,9 +8,11 @@ the layout of each chosen kernel.
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import tvm
+from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -33,6 +35,7 @@ from kintune.compiler.graph.no_elements import ReduceNothing
 from kintune.compiler.graph.normalise import CountAxesFromFront, LowerScalars
 from kintune.compiler.graph.norms import RecogniseNorms
 from kintune.compiler.graph.own_rules import own_rules
+from kintune.compiler.graph.pieces import ANY_SIZE
 from kintune.compiler.graph.prologues import FusePrologues
 from kintune.compiler.graph.provenance import (
     KernelOrigin,
@@ -71,7 +74,13 @@ class Lowered(NamedTuple):
 
 
 def lower(
-    module: tvm.IRModule, target: tvm.target.Target, *, conservative: bool = False, patterns: bool = True
+    module: tvm.IRModule,
+    target: tvm.target.Target,
+    *,
+    conservative: bool = False,
+    patterns: bool = True,
+    positions: Sequence[NDArray[Any]] = (),
+    any_size: bool = False,
 ) -> Lowered:
     """Lower an imported module (its function `main` with weights as constants) for `target`.
 
@@ -81,9 +90,12 @@ def lower(
     Without `patterns`, attention stays several operators.  As one function, only a program of Kintune's own computes it
     fast, and other tuners do not have that program.
 
-    The attribute `num_input` of `main`, if present, is ignored: every parameter of an imported `main` is an input.
+    The attribute `num_input` of `main`, if present, is ignored: every parameter of an imported `main` is an input, but
+    for the last ones, whose values are `positions`.  With `any_size`, nothing is decided by how large a tensor is.
     """
     with target, own_rules(target):
+        if any_size:
+            module.update_func(module.get_global_var("main"), module["main"].with_attr(ANY_SIZE, True))
         module, variables = number_bindings(module)
         module = tvm.transform.Sequential(
             _graph_passes(target, conservative, patterns) + _operator_passes(target, conservative)
@@ -95,8 +107,9 @@ def lower(
         kernels = fused_kernels(module, values)
         module = mark_kernels(relax.transform.FuseTIR()(module), kernels)
         module = tvm.transform.Sequential([InlineRepeats(), relax.transform.DeadCodeElimination()])(module)
-        inputs = len(module["main"].params)
+        inputs = len(module["main"].params) - len(positions)
         module, weights = _weights_to_parameters(module, inputs)
+        weights = (*map(tvm.runtime.tensor, positions), *weights)
         module = tvm.transform.Sequential(
             [
                 relax.transform.CanonicalizeBindings(),

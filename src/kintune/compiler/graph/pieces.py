@@ -23,7 +23,17 @@ from kintune.compiler.graph.rewriting import CALL_KERNEL, integers_in, operator_
 from kintune.core.dtypes import numpy_dtype
 from kintune.runtime.tvm_state import OperatorAttribute
 
-__all__ = ["ALIGNED", "JOINS", "LEAST_STRIDED", "SLICES", "STRIDED_JOINS", "STRIDED_SLICES", "piece_rules", "pieces_of"]
+__all__ = [
+    "ALIGNED",
+    "ANY_SIZE",
+    "JOINS",
+    "SLICES",
+    "STRIDED_JOINS",
+    "STRIDED_SLICES",
+    "least_strided",
+    "piece_rules",
+    "pieces_of",
+]
 
 SLICES = "kintune.slices"
 """The attribute of a PrimFunc whose results are pieces of its operand: their offsets in bytes."""
@@ -40,10 +50,10 @@ STRIDED_JOINS = "kintune.strided_joins"
 ALIGNED = 64
 """The alignment in bytes of the tensors that kernels take."""
 
-LEAST_STRIDED = 64 << 10
-"""Parts along the last axis are read and written in place if the whole has so many bytes or more.
+ANY_SIZE = "kintune.any_size"
+"""The attribute of `main` where tensors are of any size: what is decided by a size is decided as for a large one."""
 
-For smaller ones, compiling more kernels costs more than it gains."""
+_LEAST_STRIDED = 64 << 10
 
 _LEGALISE = "FLegalize"
 
@@ -59,6 +69,18 @@ def piece_rules() -> Iterator[OperatorAttribute]:
         yield OperatorAttribute(name, _LEGALISE, _marking(usual, attributes, cut_of))
 
 
+def least_strided(main: relax.Function) -> int:
+    """The bytes of a whole from which on parts along its last axis are read and written in place.
+
+    For smaller ones, compiling more kernels costs more than it gains.
+    """
+    return 0 if _of_any_size(main) else _LEAST_STRIDED
+
+
+def _of_any_size(main: Any) -> bool:
+    return bool(main.attrs) and ANY_SIZE in main.attrs
+
+
 def pieces_of(function: Any, attribute: str) -> tuple[int, ...]:
     """The offsets with which a PrimFunc is marked by `attribute` (see there for their unit); empty if it is not."""
     attributes = getattr(function, "attrs", None)
@@ -71,11 +93,14 @@ def _marking(
     def legalise(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
         made = usual(builder, call)
         cut = cut_of(call)
-        found = None if cut is None or operator_of(made) != CALL_KERNEL else cut.mark(*attributes)
-        if found is None:
+        if cut is None or operator_of(made) != CALL_KERNEL:
+            return made
+        module = builder.get()
+        any_size = "main" in {each.name_hint for each in module.get_global_vars()} and _of_any_size(module["main"])
+        if (found := cut.mark(*attributes, any_size=any_size)) is None:
             return made
         attribute, offsets = found
-        function = builder.get()[made.args[0]]
+        function = module[made.args[0]]
         if not pieces_of(function, attribute):
             builder.update_func(made.args[0], function.with_attr(attribute, offsets))
         return made
@@ -91,19 +116,21 @@ class _Cut(NamedTuple):
     starts: list[int]
     dtype: str
 
-    def mark(self, pieces: str, strided: str) -> tuple[str, list[int]] | None:
-        """The attribute, of these two, for a kernel that copies the parts, and its offsets; None for neither."""
-        offsets = self._bytes()
-        if offsets is not None and not any(offset % ALIGNED for offset in offsets):
-            return pieces, offsets
+    def mark(self, pieces: str, strided: str, *, any_size: bool) -> tuple[str, list[int]] | None:
+        """The attribute, of these two, for a kernel that copies the parts, and its offsets; None for neither.
+
+        Parts of `any_size` count as aligned where those of one element along the axis are.
+        """
+        step = self._step()
+        if step is not None and not any(start * step % ALIGNED for start in ([1] if any_size else self.starts)):
+            return pieces, [start * step for start in self.starts]
         return (strided, self.starts) if 0 < self.axis == len(self.whole) - 1 else None
 
-    def _bytes(self) -> list[int] | None:
-        """The offsets of the parts in bytes; None where they are not contiguous in memory."""
+    def _step(self) -> int | None:
+        """The bytes from one element along the axis to the next; None where parts are not contiguous in memory."""
         if any(extent != 1 for extent in self.whole[: self.axis]):
             return None
-        step = math.prod(self.whole[self.axis + 1 :]) * numpy_dtype(self.dtype).itemsize
-        return [start * step for start in self.starts]
+        return math.prod(self.whole[self.axis + 1 :]) * numpy_dtype(self.dtype).itemsize
 
 
 def _of_split(call: relax.Call) -> _Cut | None:

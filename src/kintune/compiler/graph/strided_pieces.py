@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from kintune.compiler.graph.keepable import COMPILED
-from kintune.compiler.graph.pieces import JOINS, LEAST_STRIDED, SLICES, STRIDED_JOINS, STRIDED_SLICES, pieces_of
+from kintune.compiler.graph.pieces import JOINS, SLICES, STRIDED_JOINS, STRIDED_SLICES, least_strided, pieces_of
 from kintune.compiler.graph.rewriting import bindings_of, operator_of, static_shape, with_main
 from kintune.compiler.programs.placed_parameters import Place, copying, place, placeable
 from kintune.compiler.tir import without
@@ -101,10 +101,10 @@ class _Call(NamedTuple):
         """The operands of a concatenation, or the results of slices."""
         return self.tensors[:-1] if self.joins else self.tensors[1:]
 
-    def is_cut(self) -> bool:
-        """Whether it concatenates or slices known tensors of one type, and the whole is large enough to be worth it."""
+    def is_cut(self, least: int) -> bool:
+        """Whether it concatenates or slices known tensors of one type, and the whole has at least so many bytes."""
         offsets, whole = self.joins or self.slices, self.whole
-        if not offsets or len(self.parts) != len(offsets) or whole is None or whole.nbytes < LEAST_STRIDED:
+        if not offsets or len(self.parts) != len(offsets) or whole is None or whole.nbytes < least:
             return False
         return all(
             each is not None and (each.shape[:-1], each.dtype) == (whole.shape[:-1], whole.dtype) for each in self.parts
@@ -136,7 +136,8 @@ class _Network:
 
     def arrange(self) -> bool:
         """Decide which tensors become parts of others; returns False if none does."""
-        self.removed = {number for number, call in enumerate(self.calls) if call.is_cut()}
+        least = least_strided(self._module["main"])
+        self.removed = {number for number, call in enumerate(self.calls) if call.is_cut(least)}
         while failed := self._try():
             self.removed -= failed
         return bool(self.removed)

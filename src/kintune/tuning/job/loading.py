@@ -18,7 +18,7 @@ from kintune.core.capabilities import FOR_INT8
 from kintune.core.config import JobSpec
 from kintune.core.model import spell_shapes
 from kintune.core.stage_results import EXPORTED_FILE, QUANTISED_DATA, QUANTISED_FILE
-from kintune.errors import KintuneError, ModelError, OrderError, ShapeError, UnsupportedValues
+from kintune.errors import KintuneError, ModelError, OrderError, ShapeError, UnsupportedOperators, UnsupportedValues
 from kintune.models.assumed_shapes import assumed, assumes_ranges, narrower
 from kintune.models.onnx_path import onnx_path_of
 from kintune.models.ref import EXPORTED
@@ -56,9 +56,10 @@ def load_model(spec: JobSpec, target: tvm.target.Target) -> tuple[JobSpec, _Load
     if not chosen.assumed:
         return spec, load_quantised(spec, target)
     notes: list[str] = []
+    unsupported = False  # for whatever shapes
     for ref in (chosen, *narrower(chosen)):
         shapes = spell_shapes({name: ref.any_shapes[name] for name in ref.assumed})
-        if ref.ranges and spec.conservative:
+        if ref.ranges and (spec.conservative or unsupported):
             notes = notes or [f"not for {shapes}: a result for these was wrong, or could not be compiled"]
             continue
         tried = msgspec.structs.replace(spec, model=ref)
@@ -70,8 +71,11 @@ def load_model(spec: JobSpec, target: tvm.target.Target) -> tuple[JobSpec, _Load
         try:
             networks, handed_over, made = load_quantised(tried, target)
         except ModelError as error:
+            unsupported = unsupported or isinstance(error, UnsupportedOperators)
             _log.info(f"not with {shapes}: {error}")
-            notes.append(f"not for {shapes}: {_said(error, spec).partition('; leave out')[0]}")
+            why = _said(error, spec).partition("; leave out")[0]
+            if not any(note.endswith(f": {why}") for note in notes):
+                notes.append(f"not for {shapes}: {why}")
             continue
         note = f"the model's file leaves shapes open, for which Kintune chose {shapes}; --shape names others"
         if tried.options.other_shapes != spec.options.other_shapes:

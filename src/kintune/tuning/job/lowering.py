@@ -18,15 +18,18 @@ _log = logging.getLogger(__name__)
 
 
 def lower_network(
-    model: ImportedModel, target: tvm.target.Target, *, conservative: bool
+    model: ImportedModel, target: tvm.target.Target, *, conservative: bool, any_size: bool = False
 ) -> tuple[Lowered, bool, tuple[str, ...]]:
     """Lower the network; returns the result, whether it was lowered conservatively, and notes for the user.
+
+    With `any_size`, nothing is decided by how large a tensor is.
 
     Raises:
         ModelError: it cannot be lowered in either way; the log has the messages of the compiler.
     """
     try:
-        return lower(model.module, target, conservative=conservative), conservative, ()
+        lowered = lower(model.module, target, conservative=conservative, positions=model.positions, any_size=any_size)
+        return lowered, conservative, ()
     except KintuneError:
         raise
     except Exception as error:  # the compiler raises any kind of exception
@@ -34,7 +37,7 @@ def lower_network(
         cause = cause_line(error)
         if not conservative:
             _log.warning("lowering it without layout conversion")
-            lowered, _, _ = lower_network(model, target, conservative=True)
+            lowered, _, _ = lower_network(model, target, conservative=True, any_size=any_size)
             note = f"layouts were left as they are, which may cost speed: converting them failed ({cause})"
             return lowered, True, (note,)
         node = first_failing_node(model, lambda module: lower(module, target, conservative=True))

@@ -165,7 +165,7 @@ def load_networks(ref: ModelRef, target: tvm.target.Target, *, conservative: boo
     first: ImportedModel | None = None
     for each in refs:
         model = load(each)
-        lowered, in_fact, notes = lower_network(model, target, conservative=conservative)
+        lowered, in_fact, notes = lower_network(model, target, conservative=conservative, any_size=bool(ref.ranges))
         if in_fact and not conservative and len(refs) > 1:
             return load_networks(ref, target, conservative=True)._replace(notes=notes)
         conservative = in_fact
@@ -188,6 +188,10 @@ def load_networks(ref: ModelRef, target: tvm.target.Target, *, conservative: boo
         ranged = msgspec.structs.replace(network.combination, inputs=shapes.ranged(first.inputs))
         opened = OpenNetwork(shapes, ranged, network.lowered, target, conservative)
         networks = [network._replace(combination=ranged)]
+        if opened.model is not None:
+            lowered = opened.lowered._replace(origins=origins(opened.lowered.trail, opened.model))
+            nodes = nodes_of(opened.model, lowered.workloads)
+            networks = [network._replace(combination=ranged, lowered=lowered, nodes=nodes)]
     return Networks(
         tuple(networks),
         first.name,

@@ -22,6 +22,7 @@ from kintune.core.model import Combination
 from kintune.errors import BuildError, ModelError, cause_line
 from kintune.models.declared_inputs import declared_inputs
 from kintune.models.importer import load
+from kintune.models.model import ImportedModel
 from kintune.models.open_shapes import OpenShapes
 from kintune.runtime.executable import Executable
 from kintune.runtime.manifest import Manifest
@@ -42,7 +43,11 @@ _DRAWN = (0.0, 0.07, 0.29, 0.53, 0.83)  # of a range, in logarithm, where result
 
 
 class OpenNetwork:
-    """A network for all extents of the open dimensions of `shapes`; `lowered` is that of the greatest ones."""
+    """A network for all extents of the open dimensions of `shapes`.
+
+    What follows from open extents, such as the places of a grid, is no constant where that makes it the same for all.
+    `model` is then the model for the greatest extents as it was lowered.
+    """
 
     def __init__(
         self, shapes: OpenShapes, shaped: Combination, lowered: Lowered, target: tvm.target.Target, conservative: bool
@@ -55,25 +60,51 @@ class OpenNetwork:
         self.shapes = shapes
         self._target = target
         self._conservative = conservative
+        self.model: ImportedModel | None = None
+        self._positions = False
         greatest = {each.name: each.steps(each.greatest) for each in shapes.dimensions}
         self._points = [LoweredPoint(greatest, lowered, shaped)]
-        for extents in first_points(shapes.dimensions):
-            self._add(extents)
         try:
-            modules_at(self._points)
-            self._with_points(lambda: check_open(self._points, shapes.dimensions, target))
-            self._modules = modules_at(self._points)
+            self._modules = self._checked()
         except BuildError as error:
-            raise ModelError(f"{shapes.ref.source}: {error}") from error
+            self._positions, self.model = True, load(shapes.at(greatest), positions=True)
+            if not self.model.positions:
+                raise ModelError(f"{shapes.ref.source}: {error}") from error
+            _log.info(f"positions become weights, since {error}")
+            self._points = [self._lowered_at(greatest, self.model)]
+            try:
+                self._modules = self._checked()
+            except BuildError as again:
+                raise ModelError(f"{shapes.ref.source}: {again}") from again
+
+    def _checked(self) -> dict[str, list[list[tvm.IRModule]]]:
+        """The modules at the first points and at those that are needed besides, at which the network is the same.
+
+        Raises:
+            BuildError: it is not.
+            ModelError: it cannot be imported or lowered for one of them.
+        """
+        for extents in first_points(self.shapes.dimensions):
+            self._add(extents)
+        modules_at(self._points)
+        self._with_points(lambda: check_open(self._points, self.shapes.dimensions, self._target))
+        return modules_at(self._points)
+
+    @property
+    def lowered(self) -> Lowered:
+        """The network as it is lowered for the greatest extents."""
+        return self._points[-1].lowered
 
     def _add(self, extents: Mapping[str, int]) -> None:
         """Lower it for these extents, counted in steps, too; the greatest ones stay the last."""
-        model = load(self.shapes.at(extents))
-        lowered, conservative, _ = lower_network(model, self._target, conservative=self._conservative)
+        model = load(self.shapes.at(extents), positions=self._positions)
+        self._points.insert(-1, self._lowered_at(extents, model))
+
+    def _lowered_at(self, extents: Mapping[str, int], model: ImportedModel) -> LoweredPoint:
+        lowered, conservative, _ = lower_network(model, self._target, conservative=self._conservative, any_size=True)
         if conservative != self._conservative:
             raise ModelError(f"{model.name}: the network is not lowered in the same way for all extents")
-        shaped = Combination(model.inputs, model.outputs, model.checks)
-        self._points.insert(-1, LoweredPoint(extents, lowered, shaped))
+        return LoweredPoint(extents, lowered, Combination(model.inputs, model.outputs, model.checks))
 
     def openable(self, sketches: Sequence[Sketch], processor: Processor) -> list[Sketch]:
         """Those of the sketches whose first programs are written for any extents (see `is_open`)."""
