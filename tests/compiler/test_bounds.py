@@ -440,6 +440,11 @@ def test_a_truth_value_as_a_number_is_a_choice() -> None:
     assert len(unproven(text, {1: (-51, 49)})) == 1
 
 
+def test_a_truth_value_times_an_open_extent_is_a_product() -> None:
+    text = LOOKUP.format(index='at[i] + T.Cast("int64", at[i] < T.int64(0)) * T.Cast("int64", at[i + 1])')
+    assert len(unproven(text, {1: (-50, 49)})) == 2
+
+
 @pytest.mark.parametrize(
     ("value", "number"),
     [

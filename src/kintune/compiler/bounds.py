@@ -51,6 +51,7 @@ _NEARLY = 1e-6  # what rounding may add to a solution
 _MOST_PARTS = 1 << 16  # of one, in fractions
 _LONGEST = 160  # characters of an access in a message
 
+_WIDE = "int64"
 _LIMITS = {"bool": (0, 1)} | {
     f"{sign}int{bits}": (0, (1 << bits) - 1) if sign else (-(1 << bits - 1), (1 << bits - 1) - 1)
     for sign in ("", "u")
@@ -826,7 +827,7 @@ class _Prover:
         total = total.plus(other._replace(constant=Fraction(0)), one.constant)
         for (term, factor), (second, by) in itertools.product(one.terms.items(), other.terms.items()):
             first, last = sorted((term, second), key=self._rank)  # any order, but the same for the same terms
-            product = tirx.Mul(self._expression(first), self._expression(last))
+            product = tirx.Mul(*(_in_64_bits(self._expression(each)) for each in (first, last)))
             total = total.plus(self._term(product), factor * by)
         return total
 
@@ -1021,6 +1022,10 @@ def _joined(one: Interval | None, other: Interval | None) -> Interval | None:
     if one is None or other is None:
         return one or other
     return min(one[0], other[0]), max(one[1], other[1])
+
+
+def _in_64_bits(value: Any) -> Any:
+    return value if str(value.ty) == _WIDE else tirx.Cast(_WIDE, value)
 
 
 def _within(inner: tuple[float, float], outer: tuple[float, float]) -> bool:

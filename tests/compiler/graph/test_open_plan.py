@@ -359,6 +359,32 @@ def test_rows_of_a_batch_of_images_are_numbered_through(tmp_path: Path) -> None:
         np.testing.assert_allclose(executable.run(x)["y"], session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
 
 
+def test_a_kernel_may_need_extents_that_its_operands_do_not_have(tmp_path: Path) -> None:
+    """One number for each batch is at most the number of rows."""
+    import onnxruntime
+
+    node = helper.make_node
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "one"], ["length"]),
+        node("Cast", ["length"], ["rows"], to=TensorProto.FLOAT),
+        node("ReduceSum", ["x", "inner"], ["sums"], keepdims=0),
+        node("ReduceSum", ["sums", "axis"], ["sum"], keepdims=0),
+        node("Min", ["k", "rows"], ["some"]),
+        node("Mul", ["sum", "some"], ["y"]),
+    ]
+    path = _written(tmp_path, "rows", nodes, {"x": ["b", "n", 4, 8], "k": ["b"]})
+    points = [{"b": b, "n": n} for n, b in ((24, 2), (41, 3), (61, 4), (33, 5), (96, 5))]
+    executable, made = _compiled(path, points, (ROWS, BATCH), "x={}x{}x4x8")
+    (only,) = (each for each in made.plan.operations if "minimum" in each.kernel)
+    assert only.tensors[-1] == made.plan.input_tensors[0]
+    session = onnxruntime.InferenceSession(str(path))
+    for batch, rows in ((1, 1), (2, 17), (5, 96), (4, 95)):
+        rng = np.random.default_rng(rows)
+        given = {"x": rng.standard_normal((batch, rows, 4, 8), np.float32), "k": np.float32([rows + 3] * batch)}
+        np.testing.assert_allclose(executable.run(given)["y"], session.run(None, given)[0], rtol=1e-4, atol=1e-3)
+
+
 def test_shapes_that_formulas_make_empty_are_looked_at(tmp_path: Path) -> None:
     """At one row a window of two has no place, where the formula of the others says that there are no rows."""
     nodes = [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2], strides=[2])]

@@ -29,6 +29,7 @@ from kintune.compiler.graph.own_rules import own_rules
 from kintune.compiler.graph.pieces import JOINS, SLICES
 from kintune.compiler.graph.plan import Planned, plan_network
 from kintune.compiler.graph.plan_check import prove_plan
+from kintune.compiler.kernels.loops import index
 from kintune.compiler.programs.registry import program_named
 from kintune.compiler.space.generator import default_schedules
 from kintune.compiler.space.replay import apply_candidate
@@ -182,13 +183,65 @@ def _general(
         for position, tensor in enumerate(operation.tensors)
         if tensor in whole
     }
-    general, doubts = generalise(_kernels(called, [each.plan for each in planned], plan), extents, operands)
+    plans = [each.plan for each in planned]
+    kernels = _kernels(called, plans, plan)
+    try:
+        general, doubts = generalise(kernels, extents, operands)
+    except Unlike:
+        if not (unlike := _of_further_extents(kernels, operands)):
+            raise
+        plan, kernels = _with_inputs(plan, plans, kernels, unlike)
+        general, doubts = generalise(kernels, extents, operands)
     least = _least(dimensions)
     if _empty_at(least, plan) and all(least.values()) and least not in extents:  # its shapes may not be those there
         more = (*more, least)
     if doubts or more:
         raise MorePoints([*doubts, *more])
     return plan, general, planned[-1]
+
+
+def _of_further_extents(kernels: Sequence[tvm.IRModule], operands: Mapping[tuple[str, int], Sequence[int]]) -> set[str]:
+    """The kernels whose numbers do not all follow from the extents of their operands."""
+    found = set()
+    for functions in zip(*(module.functions_items() for module in kernels), strict=True):
+        name = str(functions[0][0].name_hint)
+        own = {key: shape for key, shape in operands.items() if key[0] == name}
+        try:
+            generalise([tvm.IRModule({name: function}) for _, function in functions], [{}] * len(kernels), own)
+        except Unlike:
+            found.add(name)
+    return found
+
+
+def _with_inputs(
+    plan: ExecutionPlan, plans: Sequence[ExecutionPlan], kernels: Sequence[tvm.IRModule], names: Collection[str]
+) -> tuple[ExecutionPlan, list[tvm.IRModule]]:
+    """The plan and the kernels of its points, where those of these `names` take the inputs that have open extents, too.
+
+    They read nothing of these: they take them for their extents, which a kernel knows of its operands alone.  Rows of
+    several batches in one axis do not tell how many there are of each, for example.
+    """
+    assert plan.open is not None  # it is an open plan
+    inputs = dict.fromkeys(plan.input_tensors[each.input] for each in plan.open.dimensions)
+    operations = [
+        msgspec.structs.replace(each, tensors=(*each.tensors, *inputs))
+        if isinstance(each, KernelCall) and each.kernel in names
+        else each
+        for each in plan.operations
+    ]
+    made = []
+    for module, of_point in zip(kernels, plans, strict=True):
+        tensors = [of_point.tensors[number] for number in inputs]
+        further = [
+            tvm.tirx.decl_buffer([index(extent) for extent in each.shape], each.dtype, f"extents_{at}")
+            for at, each in enumerate(tensors)
+        ]
+        functions = {str(name.name_hint): function for name, function in module.functions_items()}
+        for name in names:
+            old = functions[name]
+            functions[name] = tvm.tirx.PrimFunc([*old.params, *further], old.body, old.ret_type, old.attrs)
+        made.append(tvm.IRModule(functions))
+    return msgspec.structs.replace(plan, operations=tuple(operations)), made
 
 
 def _least(dimensions: Iterable[OpenExtent]) -> dict[str, int]:
