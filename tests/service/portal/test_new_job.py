@@ -155,6 +155,8 @@ def test_a_file_that_is_no_model_is_told_in_words(service: Serving, chromium: we
 
 def test_a_double_click_submits_one_job(service: Serving, chromium: webdriver.Chrome, tmp_path: Path) -> None:
     onnx.save(dynamic_onnx(), tmp_path / "twice.onnx")
+    with Client(service.url) as client:
+        before = len(client.jobs())
     chromium.get(f"{service.url}/new")
     hand_in(chromium, tmp_path / "twice.onnx")
     wait_for(chromium, "Make it fast")
@@ -162,7 +164,7 @@ def test_a_double_click_submits_one_job(service: Serving, chromium: webdriver.Ch
     ActionChains(chromium).scroll_to_element(button).double_click(button).perform()
     wait_for(chromium, "New job with this model", seconds=120)  # it is over
     with Client(service.url) as client:
-        assert [job["model_name"] for job in client.jobs()].count("twice") == 1
+        assert len(client.jobs()) == before + 1
 
 
 def test_a_form_is_submitted_once_for_each_request() -> None:
