@@ -19,7 +19,7 @@ _FAULTS_FOUND = 1
 
 
 @click.command("fuzz", short_help="Draw models, compile them, compare the results.")
-@click.argument("what", type=click.Choice(["onnx", "torch", "quantised", "candidates"]))
+@click.argument("what", type=click.Choice(["onnx", "torch", "quantised", "candidates", "open"]))
 @click.option("--graphs", type=click.IntRange(min=1), default=1000, show_default=True, help="How many to draw.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--processes", type=click.IntRange(min=1), default=1, help="How many try them.  [default: 1]")
@@ -30,7 +30,8 @@ def command(what: str, **options: Any) -> int:
 
     ONNX graphs are compared with onnxruntime and with ONNX's reference implementation, PyTorch's programs with eager
     mode.  "quantised" draws quantised graphs, and compiles each for all instructions for products of bytes that this
-    CPU has; "candidates" takes a candidate of the search, drawn at random, for each subgraph of an ONNX graph.
+    CPU has; "candidates" takes a candidate of the search, drawn at random, for each subgraph of an ONNX graph;
+    "open" makes one or two extents of an ONNX graph open, and compares at five of each.
 
     Model N depends on the seed and N alone.  A run that was interrupted goes on by the same command.  The smallest part
     of each model that fails is in DIR/faults.  The exit code is 1 if there are faults.
@@ -61,6 +62,7 @@ def _lines(counts: CampaignCounts) -> list[str]:
     lines += [f"{number} x {signature}" for signature, number in counts.signatures.most_common()]
     for what, found in (
         ("refused", counts.refused),
+        ("graphs refused", counts.refused_graphs),
         ("the references differ", counts.disputed),
         ("programs", counts.programs),
         ("refused while they were built", counts.unbuilt),

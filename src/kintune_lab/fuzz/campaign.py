@@ -49,6 +49,7 @@ class CampaignCounts(msgspec.Struct):
     nodes: int = 0
     signatures: Counter[str] = msgspec.field(default_factory=Counter)
     refused: Counter[str] = msgspec.field(default_factory=Counter)
+    refused_graphs: Counter[str] = msgspec.field(default_factory=Counter)
     disputed: Counter[str] = msgspec.field(default_factory=Counter)
     operators: Counter[str] = msgspec.field(default_factory=Counter)
     programs: Counter[str] = msgspec.field(default_factory=Counter)
@@ -70,6 +71,8 @@ class CampaignCounts(msgspec.Struct):
         self.nodes += len(verdict.kept)
         self.operators.update(verdict.operators)
         self.refused.update({text.partition(":")[0] for text in verdict.refused})
+        if verdict.kind is VerdictKind.REFUSED:
+            self.refused_graphs[_why(verdict.reason)] += 1
         self.programs.update(verdict.programs)
         self.unbuilt.update(verdict.unbuilt)
         self.disputed.update({text.partition(":")[0] for text in verdict.disputed})
@@ -213,6 +216,11 @@ def _signature(verdict: GraphVerdict) -> str:
     """What faults of one cause have in common: the kind, the operators of the smallest part, and the message."""
     reason = "" if verdict.kind is VerdictKind.WRONG else _UNLIKE.sub("#", verdict.reason)[:80]
     return f"{verdict.kind.value}: {' '.join(verdict.operators)}{f': {reason}' if reason else ''}"
+
+
+def _why(reason: str) -> str:
+    """The reason for which a graph is refused without the name of its file, details and numbers."""
+    return _UNLIKE.sub("#", reason.removeprefix("model.onnx: ").partition(":")[0])[:80]
 
 
 def _file_name(signature: str) -> str:

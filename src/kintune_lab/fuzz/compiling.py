@@ -27,10 +27,13 @@ from kintune.search.sketch_program import program_of
 
 if TYPE_CHECKING:
     from kintune.compiler.graph.lower import Lowered
+    from kintune.core.model import ModelRef
+    from kintune.runtime.manifest import Manifest
 
 __all__ = [
     "CANDIDATES",
     "DEFAULT",
+    "OPEN",
     "QUANTISED",
     "Chosen",
     "CompileWay",
@@ -43,7 +46,7 @@ __all__ = [
 _RULES = 6  # each so many models, subgraphs get the first program of their rule
 _DRAWN = 4  # candidates of a subgraph, of which the first that can be built is taken
 
-CANDIDATES, QUANTISED, DEFAULT = "candidates", "quantised", "onnx"
+CANDIDATES, QUANTISED, OPEN, DEFAULT = "candidates", "quantised", "open", "onnx"
 
 INSTRUCTION_SETS = {
     "no products of bytes": "llvm -mcpu=x86-64-v3",
@@ -115,15 +118,25 @@ class Compiler:
 
         return lower(model.module, self._target)
 
+    def lower_as(self, ref: ModelRef, model: ImportedModel) -> Any:
+        """What `build` takes of the model that `ref` names."""
+        return self.lower(model)
+
     def build(self, model: ImportedModel, lowered: Lowered, chosen: Chosen, *, keep_denormals: bool = False) -> Any:
         """The model as an executable; subgraphs without a chosen program get the compiler's default schedule.
 
         Raises:
             BuildError: as for `build_executable`.
         """
-        from kintune.compiler.graph.executable import build_executable, describe_build
+        from kintune.compiler.graph.executable import build_executable
 
-        manifest = describe_build(
+        manifest = self._described(model, chosen, keep_denormals=keep_denormals)
+        return build_executable(lowered, chosen.programs, self._target, manifest, chosen.kernels)
+
+    def _described(self, model: ImportedModel, chosen: Chosen, *, keep_denormals: bool) -> Manifest:
+        from kintune.compiler.graph.executable import describe_build
+
+        return describe_build(
             model_name=model.name,
             model_digest=model.digest,
             target=self._text,
@@ -135,7 +148,6 @@ class Compiler:
             sketches=[sketch for sketch, _ in chosen.programs.values()],
             keep_denormals=keep_denormals,
         )
-        return build_executable(lowered, chosen.programs, self._target, manifest, chosen.kernels)
 
     def compile(self, model: ImportedModel, *, rules: bool = False) -> Any:
         """The model as an executable; with `rules` each subgraph gets the first program of its rule.
@@ -262,6 +274,11 @@ def _programs_of_bytes(compiler: Compiler, lowered: Lowered, seed: Sequence[int]
     return compiler.drawn_candidates(lowered, seed) if seed[-1] % 2 else compiler.first_programs(lowered)
 
 
+def _programs_of_others(compiler: Compiler, lowered: Any, seed: Sequence[int]) -> Chosen:
+    """The first programs by rule; for each second model none."""
+    return compiler.first_programs(lowered) if seed[-1] % 2 else Chosen()
+
+
 def ways_of(what: str) -> list[CompileWay]:
     """The ways in which models of a kind are compiled: all must compute the same."""
     if what == QUANTISED:
@@ -271,4 +288,8 @@ def ways_of(what: str) -> list[CompileWay]:
         return [CompileWay(name, Compiler(INSTRUCTION_SETS[name]), _programs_of_bytes) for name in here]
     if what == CANDIDATES:
         return [CompileWay("", Compiler(), lambda compiler, lowered, seed: compiler.drawn_candidates(lowered, seed))]
+    if what == OPEN:
+        from kintune_lab.fuzz.open_compiling import OpenCompiler
+
+        return [CompileWay("", OpenCompiler(), _programs_of_others)]
     return [CompileWay("", Compiler(), default_schedules, shares=what == DEFAULT)]

@@ -19,13 +19,15 @@ Values = Mapping[str, Value]
 class ModelPart:
     """Some nodes of a model as a model of its own; `tensors` has the names of all its tensors.
 
-    What it reads and nodes outside of it compute is an input, or a constant.
+    What it reads and nodes outside of it compute is an input, or a constant.  `shapes` has those of inputs with open
+    extents, as `parse_ref` takes them.
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     tensors: frozenset[str]
     content: Any
+    shapes: tuple[str, ...] = ()
 
 
 class FuzzSubject(Protocol):

@@ -127,7 +127,8 @@ class Trial:
         with tempfile.TemporaryDirectory(prefix="kintune-fuzz-") as folder:
             try:
                 path = self._subject.write(part, Path(folder))
-                model = load(parse_ref(str(path)))
+                ref = parse_ref(str(path), part.shapes)
+                model = load(ref)
             except (KintuneError, Refused) as error:
                 return GraphVerdict(VerdictKind.REFUSED, str(error).replace(f"{folder}/", ""), kept)
             except Exception as error:
@@ -141,9 +142,11 @@ class Trial:
             refused: list[str] = []
             for way in self._ways:
                 try:
-                    lowered = way.compiler.lower(model)
+                    lowered = way.compiler.lower_as(ref, model)
                     chosen = way.choose(way.compiler, lowered, (self._seed, self._number))
                     found[way.name] = self._outputs(way, model, lowered, chosen, part)
+                except Refused as error:
+                    return GraphVerdict(VerdictKind.REFUSED, str(error).replace(f"{folder}/", ""), kept)
                 except Exception as error:
                     said = f"{type(error).__name__}: {cause_line(error)}"
                     return GraphVerdict(VerdictKind.INTERNAL, _of(way, said), kept, operators)

@@ -19,7 +19,7 @@ import msgspec
 
 from kintune.errors import cause_line
 from kintune.hardware.software import forbid_torch
-from kintune_lab.fuzz.compiling import QUANTISED, leave_out_asserts, ways_of
+from kintune_lab.fuzz.compiling import OPEN, QUANTISED, leave_out_asserts, ways_of
 from kintune_lab.fuzz.subject import FuzzSubject
 from kintune_lab.fuzz.verdict import GraphVerdict, VerdictKind
 
@@ -48,7 +48,7 @@ class Worker:
     """A process that tries models of one kind and seed; it is started when it is needed."""
 
     def __init__(self, what: str, seed: int, patience: float = _PATIENCE_S) -> None:
-        """`what` is drawn: "onnx", "torch", "quantised" or "candidates"."""
+        """`what` is drawn: "onnx", "torch", "quantised", "candidates" or "open"."""
         self._what = what
         self._seed = seed
         self._operators: tuple[str, ...] = ()
@@ -155,6 +155,10 @@ def _subject(what: str, seed: int) -> FuzzSubject:
         from kintune_lab.fuzz.torch_programs import TorchPrograms
 
         return TorchPrograms(seed)
+    if what == OPEN:
+        from kintune_lab.fuzz.open_graphs import OpenGraphs
+
+        return OpenGraphs(seed)
     from kintune_lab.fuzz.onnx_graphs import OnnxGraphs
 
     return OnnxGraphs(seed, quantised=what == QUANTISED)

@@ -12,6 +12,7 @@ from tests.support.command import Kintune
 pytestmark = pytest.mark.tvm
 
 _SEED, _SEED_OF_AN_HOUR = 57, 58
+_RIGHT = {"open": 0.4}  # least share: many drawn graphs are not the same for all extents
 
 
 def _campaign(kintune: Kintune, what: str, graphs: int, seed: int, folder: Path) -> None:
@@ -22,11 +23,11 @@ def _campaign(kintune: Kintune, what: str, graphs: int, seed: int, folder: Path)
     faults = "\n\n".join(path.read_text() for path in sorted(folder.glob("found/faults/*/fault.txt")))
     assert (said.code, counts["signatures"]) == (0, {}), f"{said.err}\n{faults}"
     assert sum(counts["kinds"].values()) == graphs
-    assert counts["kinds"]["right"] >= int(0.8 * graphs)
+    assert counts["kinds"]["right"] >= int(_RIGHT.get(what, 0.8) * graphs)
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("what", "graphs"), [("onnx", 30), ("quantised", 3), ("candidates", 4)])
+@pytest.mark.parametrize(("what", "graphs"), [("onnx", 30), ("quantised", 3), ("candidates", 4), ("open", 3)])
 def test_drawn_graphs_compute_what_the_references_do(kintune: Kintune, tmp_path: Path, what: str, graphs: int) -> None:
     _campaign(kintune, what, graphs, _SEED, tmp_path)
 
@@ -39,6 +40,7 @@ def test_drawn_graphs_compute_what_the_references_do(kintune: Kintune, tmp_path:
         ("onnx", 3000),
         ("quantised", 300),
         ("candidates", 600),
+        ("open", 300),
         pytest.param("torch", 600, marks=pytest.mark.needs("torch")),
     ],
 )
