@@ -307,6 +307,22 @@ def test_recurrent_layers_take_any_number_of_steps(tmp_path: Path) -> None:
         np.testing.assert_allclose(executable.run(x)["y"], wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_norms_of_any_number_of_elements(tmp_path: Path) -> None:
+    """Their kernels multiply by the share of one element, which is a constant of each of them."""
+    import onnxruntime
+
+    scales = [numpy_helper.from_array(np.float32([1.5] * 2), key) for key in ("scale", "shift")]
+    nodes = [helper.make_node("InstanceNormalization", ["x", "scale", "shift"], ["y"])]
+    path = _written(tmp_path, "norm", nodes, {"x": [1, 2, "n", 7]}, scales)
+    points = [{"n": n} for n in (10, 17, 23, 40)]
+    executable, _ = _compiled(path, points, [OpenExtent("n", 0, 2, 2, 40)], "x=1x2x{}x7")
+    session = onnxruntime.InferenceSession(str(path))
+    for n in (2, 3, 29, 40):
+        x = np.random.default_rng(n).standard_normal((1, 2, n, 7), np.float32)
+        (wanted,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(executable.run(x)["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_a_network_of_another_form_is_refused(tmp_path: Path) -> None:
     """A branch on a size: another graph for long inputs."""
     node, value = helper.make_node, helper.make_tensor_value_info

@@ -52,6 +52,8 @@ def test_parts(compare: Any, make_case: Any) -> None:
             make_case("Tile", X, ints(1, 2, 2), constant=[1]),
             make_case("Compress", X, np.array([True, False, True]), constant=[1], axis=1),
             make_case("Compress", X, np.array([False, True, True]), constant=[1]),
+            make_case("Compress", X[0], np.arange(40) % 3 == 1, constant=[1]),  # longer than the data
+            make_case("Compress", X[0], np.arange(40) > 30, constant=[1], axis=0),
             make_case("EyeLike", X[0], dtype=6, k=1),
             *(make_case("Trilu", X, np.array(k, np.int64), constant=[1], upper=u) for k in (-1, 0, 2) for u in (0, 1)),
             make_case("Where", X > 3, X, np.float32(0)),

@@ -130,6 +130,22 @@ def test_a_network_of_another_form_at_some_extents_is_refused_as_input(branches:
     assert not (tmp_path / "b.kt").exists()
 
 
+def test_another_shape_at_the_least_extents_is_refused_as_input(tmp_path: Path) -> None:
+    """No point lies below the end of the slice."""
+    import kintune as kt
+
+    ends = [helper.make_tensor_value_info(key, TensorProto.FLOAT, ["n", 8] if key == "x" else None) for key in "xy"]
+    numbers = [numpy_helper.from_array(np.array([value], np.int64), key) for key, value in (("start", 0), ("end", 5))]
+    nodes = [helper.make_node("Slice", ["x", "start", "end"], ["s"]), helper.make_node("Relu", ["s"], ["y"])]
+    proto = helper.make_model(helper.make_graph(nodes, "slice", ends[:1], ends[1:], numbers), ir_version=10)
+    path = tmp_path / "slice.onnx"
+    path.write_bytes(proto.SerializeToString())
+    options: dict[str, Any] = {"records": str(tmp_path / "records.json"), "progress": False}
+    with pytest.raises(InputError, match=r"y has the shape \[1, 8\] for n=1, not \[5, 8\]; begin the ranges later"):
+        kt.load(path, shapes={"x": (range(1, 101), 8)}).compile(output=str(tmp_path / "s.kt"), **options)
+    kt.load(path, shapes={"x": (range(5, 101), 8)}).compile(output=str(tmp_path / "s.kt"), **options)
+
+
 def test_shapes_that_nobody_names_become_ranges(model: Path, tmp_path: Path) -> None:
     import kintune as kt
 

@@ -254,15 +254,22 @@ class _Walk:
         return self._expression(self._formula(self._values(data), path), kind)
 
     def _whole(self, data: Sequence[Any], path: str) -> int:
-        """Numbers of floating point: whole ones that differ are converted from a formula."""
+        """Numbers of floating point: whole ones that differ, and such shares of one, are made of a formula."""
         values = [each["value"] for each in data]
         kind = self.at(tuple(each["ty"] for each in data), f"{path}.ty")
         if len(set(map(repr, values))) == 1:
             return self._made("ir.FloatImm", {"span": self._no_span(), "ty": kind, "value": values[0]})
-        if not all(isinstance(value, float) and value.is_integer() for value in values):
+        shares = all(isinstance(value, float) and 0 < value <= 1 and value == 1 / round(1 / value) for value in values)
+        if not shares and not all(isinstance(value, float) and value.is_integer() for value in values):
             raise Unlike(f"{path}: {_either(values)}")
-        found = self._formula(tuple(int(value) for value in values), path)
-        return self._operation("prim.Cast", kind, value=self._expression(found, self._type("int64")))
+        found = self._formula(tuple(round(1 / value) if shares else int(value) for value in values), path)
+        whole = self._expression(found, self._type("int64"))
+        if not shares:
+            return self._operation("prim.Cast", kind, value=whole)
+        wide = self._type("float64")
+        one = self._made("ir.FloatImm", {"span": self._no_span(), "ty": wide, "value": 1.0})
+        share = self._operation("prim.Div", wide, a=one, b=self._operation("prim.Cast", wide, value=whole))
+        return self._operation("prim.Cast", kind, value=share)
 
     def _text(self, data: Sequence[str], path: str) -> str:
         """Texts that differ in whole numbers alone have formulas in their places; in JSON these are texts."""

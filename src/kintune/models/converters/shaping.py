@@ -236,6 +236,7 @@ def _compress(node: Node) -> relax.Expr:
     if axis is None:
         data = node.emit(relax.op.reshape(data, [-1]))
     axis = axis_of(int(axis or 0), len(shape_of(data)))
+    taken = taken[taken < shape_of(data)[axis]]  # a longer condition than the axis is cut
     if not taken.size:
         return empty([0 if i == axis else size for i, size in enumerate(shape_of(data))], dtype_of(data))
     return relax.op.take(data, relax.const(taken, "int64"), axis)

@@ -13,6 +13,7 @@ from typing import TypeVar
 import tvm
 
 from kintune.compiler.graph.executable import build_open
+from kintune.compiler.graph.generalise import Points
 from kintune.compiler.graph.lower import Lowered
 from kintune.compiler.graph.open_plan import LoweredPoint, MorePoints, check_open, is_open, modules_at
 from kintune.compiler.programs.registry import program_named
@@ -88,7 +89,35 @@ class OpenNetwork:
             self._add(extents)
         modules_at(self._points)
         self._with_points(lambda: check_open(self._points, self.shapes.dimensions, self._target))
+        self._check_least()
         return modules_at(self._points)
+
+    def _check_least(self) -> None:
+        """Check that outputs have the shapes at the least extents that those at the points make expect.
+
+        A slice to a fixed end has another shape at extents below that end, for example.
+
+        Raises:
+            BuildError: they have others.
+        """
+        least = {each.name: each.steps(each.least) for each in self.shapes.dimensions}
+        if least in [point.extents for point in self._points]:
+            return
+        try:
+            found = load(self.shapes.at(least), positions=self._positions).outputs
+        except ModelError:  # of a window that is larger than the least image, for example: comparing says so
+            return
+        fits = Points([point.extents for point in self._points])
+        for output, *others in zip(found, *(point.shaped.outputs for point in self._points), strict=True):
+            shapes = [each.shape for each in others]
+            formulas = [fits.formula(values) for values in zip(*shapes, strict=True)]
+            wanted = [each and each.value(least) for each in formulas]
+            if wanted != list(output.shape):
+                said = f"{output.name} has the shape {list(output.shape)} for {self._spelled(least)}, not {wanted}"
+                raise BuildError(f"the network is not the same for all extents: {said}; begin the ranges later")
+
+    def _spelled(self, extents: Mapping[str, int]) -> str:
+        return ", ".join(f"{each.name}={each.extent(extents[each.name])}" for each in self.shapes.dimensions)
 
     @property
     def lowered(self) -> Lowered:
@@ -157,7 +186,7 @@ class OpenNetwork:
                     self._add_to_tell(extents)
 
     def _add_to_tell(self, extents: Mapping[str, int]) -> None:
-        spelled = ", ".join(f"{each.name}={each.extent(extents[each.name])}" for each in self.shapes.dimensions)
+        spelled = self._spelled(extents)
         _log.info(f"lowering the network for {spelled} as well: several rules give its numbers so far")
         try:
             self._add(extents)
