@@ -323,6 +323,25 @@ def test_norms_of_any_number_of_elements(tmp_path: Path) -> None:
         np.testing.assert_allclose(executable.run(x)["y"], wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_regions_of_any_image_are_averaged(tmp_path: Path) -> None:
+    """A sum over known extents reads of a tensor whose extents are open."""
+    import onnxruntime
+
+    regions = [
+        numpy_helper.from_array(np.float32([[0, 0, 3, 4], [1, 2, 6, 9]]), "regions"),
+        numpy_helper.from_array(np.zeros(2, np.int64), "images"),
+    ]
+    attributes = {"output_height": 2, "output_width": 3, "sampling_ratio": 2, "mode": "avg"}
+    nodes = [helper.make_node("RoiAlign", ["x", "regions", "images"], ["y"], **attributes)]
+    path = _written(tmp_path, "regions", nodes, {"x": [1, 3, "n", 4]}, regions, opset=16)
+    points = [{"n": n} for n in (6, 9, 14, 20)]
+    executable, _ = _compiled(path, points, [OpenExtent("n", 0, 2, 2, 20)], "x=1x3x{}x4")
+    session = onnxruntime.InferenceSession(str(path))
+    for n in (2, 5, 20):
+        x = np.random.default_rng(n).standard_normal((1, 3, n, 4), np.float32)
+        np.testing.assert_allclose(executable.run(x)["y"], session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+
+
 def test_a_network_of_another_form_is_refused(tmp_path: Path) -> None:
     """A branch on a size: another graph for long inputs."""
     node, value = helper.make_node, helper.make_tensor_value_info

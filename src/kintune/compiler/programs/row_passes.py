@@ -438,6 +438,10 @@ def _separated(block: _Block) -> tuple[Any, Any]:
 
 
 def _reads_each_once(value: Any, bindings: Sequence[Binding], count: int) -> bool:
-    """Whether a reduction of `count` steps reads a tensor of as many elements; a product has only smaller operands."""
-    read = [load.source for each in (value, *(binding.value for binding in bindings)) for load in loads_in(each)]
-    return max((math.prod(int(extent) for extent in source.shape) for source in read), default=0) >= count
+    """Whether a reduction of `count` steps reads a tensor of as many elements; a product has only smaller operands.
+
+    Tensors with open extents, of which known ones are read, do not count.
+    """
+    read = [load.source.shape for each in (value, *(binding.value for binding in bindings)) for load in loads_in(each)]
+    known = [shape for shape in read if all(isinstance(extent, tirx.IntImm) for extent in shape)]
+    return max((math.prod(int(extent) for extent in shape) for shape in known), default=0) >= count
