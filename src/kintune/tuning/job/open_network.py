@@ -98,15 +98,16 @@ class OpenNetwork:
         A slice to a fixed end has another shape at extents below that end, for example.
 
         Raises:
-            BuildError: they have others.
+            BuildError: they have others, or the model cannot be imported.
         """
         least = {each.name: each.steps(each.least) for each in self.shapes.dimensions}
         if least in [point.extents for point in self._points]:
             return
         try:
             found = load(self.shapes.at(least), positions=self._positions).outputs
-        except ModelError:  # of a window that is larger than the least image, for example: comparing says so
-            return
+        except ModelError as error:  # a window is larger than the least image, for example
+            said = f"it cannot be imported for {self._spelled(least)}: {error}"
+            raise BuildError(f"the network is not the same for all extents: {said}; begin the ranges later") from error
         fits = Points([point.extents for point in self._points])
         for output, *others in zip(found, *(point.shaped.outputs for point in self._points), strict=True):
             shapes = [each.shape for each in others]
