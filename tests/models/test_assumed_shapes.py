@@ -40,9 +40,9 @@ def spelled(ref: ModelRef) -> str:
 @pytest.mark.parametrize(
     ("shape", "said"),
     [
-        (["batch", 3, "height", "width"], "x={1..4}x3x{32..640:32}x{32..640:32}"),
-        ([-1, 3, None, None], "x={1..4}x3x{32..640:32}x{32..640:32}"),
-        (["n", None, None, 3], "x={1..4}x{32..640:32}x{32..640:32}x3"),
+        (["batch", 3, "height", "width"], "x=1x3x{32..640:32}x{32..640:32}"),
+        ([-1, 3, None, None], "x=1x3x{32..640:32}x{32..640:32}"),
+        (["n", None, None, 3], "x=1x{32..640:32}x{32..640:32}x3"),
         (["batch_size", "frames", 161], "x={1..4}x{1..512}x161"),
         (["sequence_length", 576], "x={1..512}x576"),
         ([2, "batch", 128], "x=2x{1..4}x128"),
@@ -76,7 +76,7 @@ def test_axes_of_one_name_have_one_range_and_what_is_named_stays(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("shape", "said"),
-    [(["batch", 8192, "length"], "x=1x8192x{1..512}"), (["batch", 32768, "length"], "x=1x32768x64")],
+    [(["batch", 4096, "length"], "x=1x4096x{1..512}"), (["batch", 32768, "length"], "x=1x32768x64")],
 )
 def test_of_very_large_inputs_fewer_extents_are_open(tmp_path: Path, shape: Sequence[object], said: str) -> None:
     assert spelled(assumed(parse_ref(model_of(tmp_path, [("x", shape)])))) == said
@@ -123,9 +123,9 @@ def test_what_takes_fixed_shapes_asks_for_them(
 def test_images_of_lines_of_text_are_tried_where_no_other_serves(tmp_path: Path) -> None:
     ref = assumed(parse_ref(model_of(tmp_path, [("x", ["batch", 3, "height", "width"])])))
     said = [spelled(each) for each in narrower(ref)]
-    assert said[3:] == [
-        "x={1..4}x3x48x{32..640:32}",
-        "x={1..4}x3x32x{32..640:32}",
+    assert said[1:] == [
+        "x=1x3x48x{32..640:32}",
+        "x=1x3x32x{32..640:32}",
         "x=1x3x224x224",
         "x=1x3x48x224",
         "x=1x3x32x224",

@@ -25,7 +25,7 @@ _BATCH = range(1, 5)
 _SIDES = range(32, 641, 32)  # pixels
 _SAMPLES = range(512, 16385, 512)  # of sound
 _STEPS = range(1, 513)  # characters, words, frames
-_MOST_ELEMENTS = 1 << 23  # of an input for the greatest extents
+_MOST_ELEMENTS = 1 << 22  # of an input for the greatest extents
 
 _ONE, _SIDE, _FEW = 1, 224, 64
 """The extents in place of ranges where a network is not the same for all: of a batch, an image, and others."""
